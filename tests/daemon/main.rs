@@ -1,0 +1,1 @@
+//! Our daemon against scale, misuse and the ways of starting it.

@@ -1,0 +1,1 @@
+//! The same requests to our daemon and to its peers.

@@ -1,0 +1,33 @@
+//! Conditions with deadlines.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything that must come may take before a test fails. Far above what is needed: machines stall.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pause between two looks at a condition that nothing announces.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Looks again and again until `condition` holds.
+///
+/// # Panics
+/// When it does not hold within [`PATIENCE`]; the message says `what` was waited for.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_some(what, || condition().then_some(()));
+}
+
+/// Looks again and again until `look` finds something, and returns that.
+///
+/// # Panics
+/// When it finds nothing within [`PATIENCE`]; the message says `what` was waited for.
+pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(LOOK);
+    }
+}
