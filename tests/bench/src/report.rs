@@ -1,0 +1,189 @@
+//! The table.
+
+use std::fmt::Write;
+
+use crate::daemon::Kind;
+use crate::meter::{Cost, median, spread};
+use crate::rows::{Figure, Reach, Row};
+use crate::scenes::Samples;
+
+/// What stands where there is no figure.
+const NONE: &str = "–";
+
+/// The main table: CPU, ratios, and whether ours reaches what it has to.
+pub(crate) fn table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String {
+    let mut head = vec!["CPU µs a request".to_owned()];
+    head.extend(daemons.iter().map(|kind| kind.name().to_owned()));
+    let others: Vec<Kind> = daemons.iter().copied().filter(|&kind| kind != Kind::Ours).collect();
+    head.extend(others.iter().map(|kind| format!("ours/{}", kind.name())));
+    head.extend(["ours ±", "reach", ""].map(str::to_owned));
+    let mut lines = vec![head];
+    for row in rows {
+        let mut line = vec![row.title.to_owned()];
+        line.extend(daemons.iter().map(|&kind| number(value(row, kind, samples))));
+        let ours = value(row, Kind::Ours, samples);
+        line.extend(others.iter().map(|&kind| ratio(ours, value(row, kind, samples))));
+        line.push(deviation(row, samples).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", share * 100.0)));
+        line.push(reach_text(row.reach));
+        line.push(verdict(row.reach, ours, value(row, Kind::Floor, samples)).to_owned());
+        lines.push(line);
+    }
+    align(&lines)
+}
+
+/// The same requests, as the client saw them.
+pub(crate) fn wall_table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String {
+    let mut lines = vec![vec!["wall µs a request (noisy)".to_owned()]];
+    lines[0].extend(daemons.iter().map(|kind| kind.name().to_owned()));
+    for row in rows.iter().filter(|row| row.figure == Figure::Micros) {
+        let mut line = vec![row.title.to_owned()];
+        line.extend(daemons.iter().map(|&kind| number(middle(samples.of(kind, row.id), |cost| cost.wall))));
+        lines.push(line);
+    }
+    align(&lines)
+}
+
+/// The figure of one cell.
+fn value(row: &Row, kind: Kind, samples: &Samples) -> Option<f64> {
+    let cpu = |id| middle(samples.of(kind, id), |cost| cost.cpu);
+    match row.figure {
+        Figure::Micros | Figure::Mebibytes | Figure::Count => cpu(row.id),
+        Figure::Ratio(above, below) => Some(cpu(above)? / cpu(below).filter(|&below| below > 0.0)?),
+    }
+}
+
+fn middle(costs: &[Cost], part: fn(&Cost) -> f64) -> Option<f64> {
+    median(costs.iter().map(part))
+}
+
+/// How far apart the runs of ours lie.
+fn deviation(row: &Row, samples: &Samples) -> Option<f64> {
+    let cpu: Vec<f64> = samples.of(Kind::Ours, row.id).iter().map(|cost| cost.cpu).collect();
+    spread(&cpu)
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(value) if value == 0.0 || value >= 1000.0 => format!("{value:.0}"),
+        Some(value) if value >= 20.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
+    match (ours, other) {
+        (Some(ours), Some(other)) if other > 0.0 && ours / other < 0.1 => format!("{:.4}", ours / other),
+        (Some(ours), Some(other)) if other > 0.0 => format!("{:.2}", ours / other),
+        _ => NONE.to_owned(),
+    }
+}
+
+fn reach_text(reach: Reach) -> String {
+    match reach {
+        Reach::Open => String::new(),
+        Reach::AtMost(most) => format!("≤ {most}"),
+        Reach::TimesFloor(factor) => format!("≤ {factor} × floor"),
+    }
+}
+
+fn verdict(reach: Reach, ours: Option<f64>, floor: Option<f64>) -> &'static str {
+    let most = match reach {
+        Reach::Open => return "",
+        Reach::AtMost(most) => Some(most),
+        Reach::TimesFloor(factor) => floor.map(|floor| floor * factor),
+    };
+    match (ours, most) {
+        (Some(ours), Some(most)) if ours <= most => "met",
+        (Some(_), Some(_)) => "MISSED",
+        _ => NONE,
+    }
+}
+
+/// Columns of equal width: the first to the left, all others to the right.
+pub(crate) fn align(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut row = String::new();
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            let gap = " ".repeat(width - cell.chars().count());
+            let written = match column {
+                0 => write!(row, "{cell}{gap}"),
+                _ => write!(row, "  {gap}{cell}"),
+            };
+            written.expect("a String takes everything");
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::ROWS;
+    use rstest::rstest;
+
+    fn cost(cpu: f64) -> Cost {
+        Cost { cpu, wall: cpu * 2.0 }
+    }
+
+    fn row_of(id: &str) -> Row {
+        *ROWS.iter().find(|row| row.id == id).unwrap()
+    }
+
+    #[rstest]
+    #[case::below(Reach::AtMost(9.0), Some(8.9), None, "met")]
+    #[case::at(Reach::AtMost(9.0), Some(9.0), None, "met")]
+    #[case::above(Reach::AtMost(9.0), Some(9.1), None, "MISSED")]
+    #[case::floor(Reach::TimesFloor(1.35), Some(5.3), Some(4.0), "met")]
+    #[case::above_floor(Reach::TimesFloor(1.35), Some(5.5), Some(4.0), "MISSED")]
+    #[case::no_floor(Reach::TimesFloor(1.35), Some(5.5), None, NONE)]
+    #[case::not_ours(Reach::AtMost(9.0), None, Some(1.0), NONE)]
+    #[case::open(Reach::Open, Some(5.5), Some(4.0), "")]
+    fn a_verdict_needs_both_figures(
+        #[case] reach: Reach,
+        #[case] ours: Option<f64>,
+        #[case] floor: Option<f64>,
+        #[case] want: &str,
+    ) {
+        assert_eq!(verdict(reach, ours, floor), want);
+    }
+
+    #[test]
+    fn missing_daemons_leave_a_dash() {
+        let mut samples = Samples::default();
+        samples.add(Kind::Ours, "read", cost(5.0));
+        samples.add(Kind::Floor, "read", cost(4.0));
+        let text = table(&[row_of("read")], &Kind::ALL, &samples);
+        let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(cells[..8], ["READ", "5.00", "–", "–", "4.00", "–", "–", "1.25"]);
+        assert_eq!(cells.last(), Some(&"met"));
+    }
+
+    #[test]
+    fn a_ratio_row_divides_two_samples_of_the_same_daemon() {
+        let mut samples = Samples::default();
+        let row = row_of("flat-read");
+        samples.add(Kind::C, "read", cost(10.0));
+        assert_eq!(value(&row, Kind::C, &samples), None);
+        samples.add(Kind::C, crate::rows::BIG_READ, cost(11.0));
+        assert_eq!(value(&row, Kind::C, &samples), Some(1.1));
+    }
+
+    #[test]
+    fn columns_line_up_by_characters_not_bytes() {
+        let lines = [vec!["a µ".to_owned(), "1.00".to_owned()], vec!["b".to_owned(), "–".to_owned()]];
+        assert_eq!(align(&lines), "a µ  1.00\nb       –\n");
+    }
+
+    #[test]
+    fn numbers_keep_three_digits_or_so() {
+        let cells = [None, Some(0.0), Some(0.291), Some(10.72), Some(582.41), Some(2910.3)].map(number);
+        assert_eq!(cells, ["–", "0", "0.29", "10.72", "582.4", "2910"]);
+    }
+}

@@ -1,0 +1,156 @@
+//! The works: one row of the table each, and the scene in which it is measured.
+
+/// A daemon with an empty store plays one scene; a scene gives the figures of one or more rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// One connection, a handful of nodes.
+    Small,
+    /// That many connections which do nothing.
+    Idle(usize),
+    /// One node with 1000 children.
+    Wide,
+    /// 1000 connections that watch a path of their own each.
+    Watchers,
+    /// One connection with 1000 watches on one path.
+    FanTokens,
+    /// 1000 connections that watch one path.
+    FanConnections,
+    /// A store as 999 domains leave it.
+    BigStore,
+}
+
+/// Where the figure of a row comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// CPU µs a request.
+    Micros,
+    /// MiB.
+    Mebibytes,
+    /// Plain count.
+    Count,
+    /// CPU of one sample over that of another, both of the same daemon.
+    Ratio(&'static str, &'static str),
+}
+
+/// What ours has to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Reach {
+    /// Nothing set.
+    Open,
+    /// No more than this, in the row's unit.
+    AtMost(f64),
+    /// No more than this many times the floor of the same row.
+    TimesFloor(f64),
+}
+
+/// One work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Name on the command line; also of its sample.
+    pub(crate) id: &'static str,
+    /// What the table calls it.
+    pub(crate) title: &'static str,
+    /// Where it is played. A ratio has a second scene.
+    pub(crate) scenes: &'static [Scene],
+    /// Unit and origin.
+    pub(crate) figure: Figure,
+    /// Target.
+    pub(crate) reach: Reach,
+}
+
+const fn row(id: &'static str, title: &'static str, scenes: &'static [Scene], figure: Figure, reach: Reach) -> Row {
+    Row { id, title, scenes, figure, reach }
+}
+
+use Figure::{Count, Mebibytes, Micros, Ratio};
+use Reach::{AtMost, Open, TimesFloor};
+use Scene::{BigStore, FanConnections, FanTokens, Idle, Small, Watchers, Wide};
+
+/// Every work in the order of the table.
+pub(crate) const ROWS: &[Row] = &[
+    row("read", "READ", &[Small], Micros, TimesFloor(1.35)),
+    row("write", "WRITE", &[Small], Micros, TimesFloor(1.35)),
+    row("read-16", "READ, 16 in flight", &[Small], Micros, AtMost(1.0)),
+    row("tx-empty", "transaction, start + end", &[Small], Micros, Open),
+    row("idle-100", "READ, 100 open connections", &[Idle(100)], Micros, TimesFloor(1.5)),
+    row("idle-1000", "READ, 1000 open connections", &[Idle(1000)], Micros, TimesFloor(1.5)),
+    row("idle-4000", "READ, 4000 open connections", &[Idle(4000)], Micros, TimesFloor(1.5)),
+    row("watchers", "WRITE seen by 1 of 1000 watching", &[Watchers], Micros, AtMost(15.0)),
+    row("fan-tokens", "event, 1000 watches of 1 connection", &[FanTokens], Micros, AtMost(2.5)),
+    row("fan-connections", "event, 1 watch of 1000 connections", &[FanConnections], Micros, AtMost(2.5)),
+    row("directory", "DIRECTORY, 1000 children", &[Wide], Micros, AtMost(6.0)),
+    row("directory-part", "DIRECTORY_PART, 1000 children", &[Wide], Micros, AtMost(6.0)),
+    row("quota-create", "quota benchmark, create", &[BigStore], Micros, AtMost(9.0)),
+    row("quota-list", "quota benchmark, list 100 domains", &[BigStore], Micros, TimesFloor(1.35)),
+    row("quota-memory", "quota benchmark, anonymous MiB", &[BigStore], Mebibytes, AtMost(80.0)),
+    row("tx-start", "big store, transaction start", &[BigStore], Micros, AtMost(6.0)),
+    row("tx-operation", "big store, operation", &[BigStore], Micros, AtMost(7.0)),
+    row("tx-commit", "big store, commit", &[BigStore], Micros, AtMost(12.0)),
+    row("tx-create", "big store, commit of siblings", &[BigStore], Micros, Open),
+    row("tx-again", "  of 1000 commits, EAGAIN", &[BigStore], Count, AtMost(0.0)),
+    row(
+        "flat-start",
+        "transaction start, big / empty",
+        &[Small, BigStore],
+        Ratio(BIG_START, EMPTY_START),
+        AtMost(1.15),
+    ),
+    row("flat-read", "READ, big / empty", &[Small, BigStore], Ratio(BIG_READ, "read"), AtMost(1.15)),
+];
+
+/// Sample: a transaction start in an empty store.
+pub(crate) const EMPTY_START: &str = "empty-start";
+/// Sample: a transaction start in the big store.
+pub(crate) const BIG_START: &str = "big-start";
+/// Sample: a READ in the big store.
+pub(crate) const BIG_READ: &str = "big-read";
+
+/// Whether a row is meant by one of `names`: its id, or the part of it in front of a dash. No name means all.
+pub(crate) fn selected(row: &Row, names: &[String]) -> bool {
+    let meant =
+        |name: &String| row.id.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    names.is_empty() || names.iter().any(meant)
+}
+
+/// The scenes that `rows` need, each once.
+pub(crate) fn scenes(rows: &[Row]) -> Vec<Scene> {
+    let mut found = Vec::new();
+    for &scene in rows.iter().flat_map(|row| row.scenes) {
+        if !found.contains(&scene) {
+            found.push(scene);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(names: &[&str]) -> Vec<&'static str> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        ROWS.iter().filter(|row| selected(row, &names)).map(|row| row.id).collect()
+    }
+
+    #[test]
+    fn a_name_selects_its_row_and_those_with_a_dash_behind_it() {
+        assert_eq!(ids(&["read"]), ["read", "read-16"]);
+        assert_eq!(ids(&["read-16"]), ["read-16"]);
+        assert_eq!(ids(&["directory", "fan"]), ["fan-tokens", "fan-connections", "directory", "directory-part"]);
+        assert_eq!(ids(&["rea"]), [""; 0]);
+        assert_eq!(ids(&[]).len(), ROWS.len());
+    }
+
+    #[test]
+    fn ids_are_unique() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..at].iter().all(|other| other.id != row.id), "{}", row.id);
+        }
+    }
+
+    #[test]
+    fn each_scene_is_played_once() {
+        let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.id.starts_with("flat")).collect();
+        assert_eq!(scenes(&rows), [Small, BigStore]);
+    }
+}

@@ -1,0 +1,109 @@
+//! What is played: one file for each kind of scene.
+
+mod big_store;
+mod fan;
+mod small;
+mod transactions;
+
+use std::collections::HashMap;
+
+use xenstore_wire::Op;
+
+use crate::client::{Client, Outcome};
+use crate::daemon::{Daemon, Kind};
+use crate::meter::{Cost, Meter};
+use crate::options::Options;
+use crate::rows::{Figure, Row, Scene};
+
+/// All figures so far: one per run for each daemon and sample.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    costs: HashMap<(Kind, &'static str), Vec<Cost>>,
+    /// What ours says about its loop, by scene; that of the last run.
+    pub(crate) turns: Vec<(Scene, String)>,
+    /// Domains of the big store, where they are not those of ours.
+    pub(crate) domains: Vec<(Kind, usize)>,
+}
+
+impl Samples {
+    /// The figures of a sample, one per run.
+    pub(crate) fn of(&self, kind: Kind, id: &'static str) -> &[Cost] {
+        self.costs.get(&(kind, id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds the figure of one run.
+    pub(crate) fn add(&mut self, kind: Kind, id: &'static str, cost: Cost) {
+        self.costs.entry((kind, id)).or_default().push(cost);
+    }
+}
+
+/// One daemon while it plays one scene.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    /// Who plays.
+    pub(crate) daemon: &'a Daemon,
+    /// How much.
+    pub(crate) meter: Meter,
+    /// What was asked for.
+    pub(crate) options: &'a Options,
+    /// Rows that are wanted.
+    pub(crate) rows: &'a [Row],
+    /// Where figures go.
+    pub(crate) samples: &'a mut Samples,
+}
+
+impl Stage<'_> {
+    /// Plays `scene` on the daemon's empty store.
+    pub(crate) fn play(&mut self, scene: Scene) -> Outcome<()> {
+        match scene {
+            Scene::Small => small::small(self)?,
+            Scene::Idle(count) => small::idle(self, count)?,
+            Scene::Wide => small::wide(self)?,
+            Scene::Watchers => fan::watchers(self)?,
+            Scene::FanTokens => fan::tokens(self)?,
+            Scene::FanConnections => fan::connections(self)?,
+            Scene::BigStore => big_store::big_store(self)?,
+        }
+        if self.daemon.kind == Kind::Ours
+            && let Ok(text) = self.turns()
+        {
+            self.samples.turns.retain(|(other, _)| *other != scene);
+            self.samples.turns.push((scene, text));
+        }
+        Ok(())
+    }
+
+    /// Whether any wanted row needs this sample.
+    fn wants(&self, id: &str) -> bool {
+        self.rows.iter().any(|row| match row.figure {
+            Figure::Ratio(above, below) => above == id || below == id,
+            _ => row.id == id,
+        })
+    }
+
+    /// Whether the daemon has a store.
+    fn has_store(&self) -> bool {
+        self.daemon.kind != Kind::Floor
+    }
+
+    /// Measures `request` for a sample, if it is wanted.
+    fn measure(&mut self, id: &'static str, parts: usize, request: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+        if self.wants(id) {
+            let cost = self.meter.measure(&self.daemon.clock, request)?;
+            self.add(id, cost.part(parts));
+        }
+        Ok(())
+    }
+
+    /// Keeps a figure.
+    fn add(&mut self, id: &'static str, cost: Cost) {
+        self.samples.add(self.daemon.kind, id, cost);
+    }
+
+    /// Turn times of the daemon's loop, as it tells them.
+    fn turns(&self) -> Outcome<String> {
+        let mut client: Client = self.daemon.connect()?;
+        let text = client.request(Op::Control, 0, b"turns\0", 0)?;
+        Ok(String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).trim_end().to_owned())
+    }
+}
