@@ -1,0 +1,30 @@
+# Each target does its own set-up. See README.md.
+
+.PHONY: help setup run test bench check clean
+
+help:
+	@echo 'make run     build the daemon, show it at work with the usual tools, keep serving'
+	@echo '             (ONCE=1: end after the show)'
+	@echo 'make test    all tests, on the real binary beside the peers'
+	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
+	@echo 'make check   formatting and lints'
+	@echo 'make clean   remove what was built'
+
+setup:
+	@scripts/setup
+
+run: setup
+	@scripts/run
+
+test: setup
+	@scripts/test
+
+bench: setup
+	@scripts/bench $(ARGS)
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+clean:
+	cargo clean
