@@ -1,0 +1,34 @@
+//! A naive model of the whole store, and the store's engine held against it.
+//!
+//! The model ([`model`] and what it uses) is written from the protocol's documents and shares nothing with the engine
+//! but the wire format. It copies the whole tree for every transaction and loops over every watch for every change:
+//! slow, and obviously right. [`choice`] holds what the documents leave open.
+
+mod adapter;
+#[path = "../conformance/case.rs"]
+#[allow(dead_code, reason = "the player of socket cases needs more of it")]
+mod case;
+mod choice;
+mod domain;
+mod facts;
+mod model;
+mod output;
+mod path;
+mod permission;
+mod player;
+mod quota;
+mod requests;
+mod store;
+mod talk;
+mod transaction;
+mod watch;
+
+use model::Model;
+
+#[test]
+fn the_model_holds_every_conformance_case() {
+    let cases = player::all_cases();
+    assert!(cases.len() >= 160, "all three files are played");
+    let wrong: Vec<_> = cases.iter().filter_map(|case| player::play(&mut Model::new(), case).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
