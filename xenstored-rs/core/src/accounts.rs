@@ -59,9 +59,9 @@ impl Accounts {
         touched
     }
 
-    /// Whether nothing was charged since [`Accounts::take_touched`].
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.touched.is_empty()
+    /// A domain charged since the last call, until none is left; a domain may come more often than once.
+    pub(crate) fn next_touched(&mut self) -> Option<DomId> {
+        self.touched.pop()
     }
 
     /// Every domain that owns nodes.
@@ -93,6 +93,6 @@ mod tests {
         accounts.charge(DomId(3), -2, -50);
         assert_eq!(accounts.iter().count(), 0);
         assert_eq!(accounts.take_touched(), [DomId(3)]);
-        assert!(accounts.is_untouched());
+        assert_eq!(accounts.next_touched(), None);
     }
 }

@@ -6,14 +6,36 @@
 
 mod accounts;
 mod children;
+mod config;
+mod connection;
+mod control;
 mod decimal;
+mod domain;
+mod effect;
+mod engine;
+mod event;
 mod id;
+mod lifecycle;
 mod node;
+mod output;
 mod path;
 mod permission;
+mod pool;
+mod quota;
+mod request;
 mod small_bytes;
 mod store;
+mod transaction;
+mod watch;
 
 pub use accounts::Usage;
+pub use config::Config;
+pub use connection::ConnectionKind;
+pub use domain::{Existence, feature};
+pub use effect::{CloseReason, Effect, Note, Question, Trace};
+pub use engine::{Engine, Refused};
+pub use event::DomainEvent;
 pub use id::{ConnId, DomId, Time, TxId};
 pub use permission::{Access, Permission, Permissions};
+pub use pool::BufferCap;
+pub use quota::{Limit, Limits, QUOTAS, Quota, QuotaHit};

@@ -91,7 +91,9 @@ impl Store {
         loop {
             let before = rest.clone();
             let Some(name) = rest.next() else { break };
-            let Some(child) = node.child(name) else { return Nearest { node, path_len: path_len.max(1), missing: before.count() } };
+            let Some(child) = node.child(name) else {
+                return Nearest { node, path_len: path_len.max(1), missing: before.count() };
+            };
             node = child;
             path_len += 1 + name.len();
         }
@@ -209,6 +211,25 @@ impl Store {
     /// Adds one node to the accounts (`sign` 1) or takes it from them (-1).
     pub(crate) fn charge(&mut self, node: &Node, path_len: usize, sign: i64) {
         self.accounts.charge(node.permissions.owner(), sign, sign * signed(node.size() + path_len));
+    }
+
+    /// Counts all nodes afresh. Where that differs from the accounts, they are put right, and it is told how they were
+    /// wrong.
+    pub(crate) fn mend_accounts(&mut self) -> Option<String> {
+        let mut counted = Accounts::default();
+        let mut count = |path: &[u8], node: &Rc<Node>| {
+            counted.charge(node.permissions.owner(), 1, signed(node.size() + path.len()));
+        };
+        walk(&self.root, b"", &mut count);
+        for (name, node) in self.specials() {
+            count(name, node);
+        }
+        let wrong = self.accounts.iter().chain(counted.iter()).find_map(|(domid, _)| {
+            let (kept, right) = (self.accounts.usage(domid), counted.usage(domid));
+            (kept != right).then(|| format!("domain {domid} was accounted {kept:?}, it has {right:?}"))
+        })?;
+        self.accounts = counted;
+        Some(wrong)
     }
 
     /// The root.

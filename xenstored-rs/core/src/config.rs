@@ -1,0 +1,33 @@
+//! What an engine is started with.
+
+use crate::{domain::Existence, id::DomId, pool::BufferCap, quota::Limits};
+
+/// Settings of an engine; the default is that of a host without options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The domain that the store runs in; socket connections speak for it.
+    pub store_domid: DomId,
+    /// The domain that may do everything.
+    pub priv_domid: DomId,
+    /// Which domains count as existing.
+    pub existence: Existence,
+    /// Limits of domains without limits of their own.
+    pub limits: Limits,
+    /// Nodes of a dead domain go to the privileged one in place of being removed.
+    pub keep_orphans: bool,
+    /// What connections may hold in buffers.
+    pub buffers: BufferCap,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            store_domid: DomId::DOM0,
+            priv_domid: DomId::DOM0,
+            existence: Existence::Assumed,
+            limits: Limits::default(),
+            keep_orphans: false,
+            buffers: BufferCap::default(),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `memreport`: where the memory is.
+
+use std::fmt::Write;
+
+use crate::engine::{Engine, OUTPUT_CAP, OUTPUT_PAUSE};
+
+/// The report, for a person.
+pub(super) fn memory(engine: &Engine) -> String {
+    let (held, peak, free, buffers) = engine.pool.figures();
+    let cap = engine.pool.cap();
+    let (mut nodes, mut bytes, mut owners) = (0u64, 0u64, 0);
+    for (_, usage) in engine.store.accounts.iter() {
+        nodes += u64::from(usage.nodes);
+        bytes += usage.bytes;
+        owners += 1;
+    }
+    let connections = &engine.connections;
+    let waiting = connections.iter().filter(|(_, connection)| !connection.output.unsent().is_empty()).count();
+    let unsent: usize = connections.iter().map(|(_, connection)| connection.output.unsent().len()).sum();
+    let unserved: usize = connections.iter().map(|(_, connection)| connection.input.len()).sum();
+    let transactions: usize = connections.iter().map(|(_, connection)| connection.transactions.len()).sum();
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<17}: {value}");
+    };
+    line("nodes", format!("{nodes} of {owners} domains, {bytes} bytes accounted"));
+    line("watches", engine.watches.len().to_string());
+    line("transactions", transactions.to_string());
+    line("connections", format!("{}, {waiting} with unsent output", connections.len()));
+    line(
+        "unsent output",
+        format!("{unsent} bytes; a connection pauses at {OUTPUT_PAUSE} and is closed above {OUTPUT_CAP}"),
+    );
+    line("unserved input", format!("{unserved} bytes"));
+    line("buffers held", format!("{held} bytes (max {peak})"));
+    line("pool", format!("{free} bytes free in {buffers} buffers"));
+    line("pool cap", format!("{} bytes, from {}", cap.bytes, cap.source));
+    text
+}

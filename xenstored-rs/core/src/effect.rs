@@ -1,0 +1,142 @@
+//! What the engine wants done by the world.
+
+use xenstore_wire::Header;
+
+use crate::{
+    id::{ConnId, DomId},
+    quota::QuotaHit,
+};
+
+/// Something that the shell does for the engine, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send what is there if it can be sent at once, then close the connection and tell [`crate::Engine::close`].
+    Close {
+        /// The connection.
+        conn: ConnId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Find the answer and tell [`crate::Engine::answer`]. Until then the connection's next requests wait.
+    Ask {
+        /// The connection that asked.
+        conn: ConnId,
+        /// What it asked.
+        question: Question,
+    },
+    /// A domain was released: unmap its ring, unbind its port. Its connection is closed already.
+    Release {
+        /// The domain.
+        domid: DomId,
+    },
+    /// Write a line into the log.
+    Note(Note),
+    /// A line for the trace, asked for with [`crate::Engine::set_tracing`].
+    Trace(Trace),
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// A header announced a payload that no message may have.
+    TooLong {
+        /// Bytes announced.
+        len: u32,
+    },
+    /// It does not read, and more waits for it than one connection may hold.
+    OutputFull {
+        /// Bytes that wait.
+        bytes: usize,
+    },
+    /// The engine failed at its request: a fault of the daemon.
+    Failed {
+        /// What the panic said.
+        what: String,
+        /// Type of the request.
+        op: u32,
+    },
+}
+
+/// What only the shell can answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Map the ring of a domain and bind its port; then call [`crate::Engine::introduce`] and answer.
+    Introduce {
+        /// The domain.
+        domid: DomId,
+        /// Guest frame of the ring, for hosts that map it by frame.
+        gfn: u64,
+        /// The domain's end of the event channel.
+        port: u32,
+    },
+    /// `log` with its arguments: show, open, close or switch the trace.
+    Log(Vec<Vec<u8>>),
+    /// `logfile`: trace into that file from now on.
+    LogFile(Vec<u8>),
+    /// `memreport` into a file: append this text to it.
+    Report {
+        /// The file.
+        file: Vec<u8>,
+        /// The report.
+        text: Vec<u8>,
+    },
+    /// `turns`: how long the turns of the loop took.
+    Turns,
+}
+
+/// Something that a person should read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A domain ran into a quota.
+    QuotaHit(QuotaHit),
+    /// All buffers are in use, and a connection was refused.
+    BuffersFull {
+        /// Bytes held.
+        held: usize,
+    },
+    /// `print`: text of the administrator.
+    Print(Vec<u8>),
+    /// `check` found something wrong and mended it.
+    Mended(String),
+}
+
+/// A traced moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// A request came.
+    In {
+        /// Its connection.
+        conn: ConnId,
+        /// The connection's domain.
+        domid: DomId,
+        /// Its header.
+        header: Header,
+        /// Its payload.
+        payload: Vec<u8>,
+    },
+    /// A reply or an event goes out.
+    Out {
+        /// Its connection.
+        conn: ConnId,
+        /// The connection's domain.
+        domid: DomId,
+        /// Its header.
+        header: Header,
+        /// Its payload.
+        payload: Vec<u8>,
+    },
+    /// Something came to be.
+    Create {
+        /// `connection`, `transaction` or `watch`.
+        kind: &'static str,
+        /// Its connection.
+        conn: ConnId,
+    },
+    /// Something ended.
+    Destroy {
+        /// `connection`, `transaction` or `watch`.
+        kind: &'static str,
+        /// Its connection.
+        conn: ConnId,
+    },
+}

@@ -1,0 +1,426 @@
+//! The engine: connections in, output and effects out.
+
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use slab::Slab;
+use xenstore_wire::{Header, Message, XsError, put_error, put_message, put_with, split_message};
+
+use crate::{
+    config::Config,
+    connection::{Caller, Connection, ConnectionKind},
+    domain::Domains,
+    effect::{CloseReason, Effect, Note, Trace},
+    event::Change,
+    id::{ConnId, DomId, Time, TxId},
+    node::Generation,
+    permission::PermissionCache,
+    pool::Pool,
+    quota::Quota,
+    request::{self, Request},
+    store::Store,
+    watch::{Fired, Watches},
+};
+
+/// Requests of one connection that a turn serves; then the others come first.
+const BUDGET: usize = 64;
+
+/// Unsent bytes at which a connection's next request waits until it has read.
+pub(crate) const OUTPUT_PAUSE: usize = 16 << 10;
+
+/// Unsent bytes, after an attempt to send them, at which a socket connection is closed: it does not read.
+pub(crate) const OUTPUT_CAP: usize = 1 << 20;
+
+/// Bytes appended to outputs in one turn after which the shell should send before it serves on.
+const OUTPUT_URGENT: usize = 4 << 20;
+
+/// A connection was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// The store and everybody who uses it.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) store: Store,
+    generation: Generation,
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) domains: Domains,
+    pub(crate) watches: Watches,
+    pub(crate) permissions: PermissionCache,
+    pub(crate) pool: Pool,
+    pub(crate) now: Time,
+    /// Changes of the request that is being served, whose events follow its reply.
+    pub(crate) changes: Vec<Change>,
+    /// Scratch of the event fan-out.
+    pub(crate) fired: Vec<Fired>,
+    ready: VecDeque<ConnId>,
+    flush: VecDeque<ConnId>,
+    /// Bytes of events and replies since the shell last took a connection to flush.
+    pub(crate) appended: usize,
+    pub(crate) effects: VecDeque<Effect>,
+    tracing: bool,
+}
+
+impl Engine {
+    /// An engine with a fresh store.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            store: Store::new(config.priv_domid),
+            generation: 0,
+            connections: Slab::new(),
+            domains: Domains::new(config.existence, config.store_domid, config.limits.clone()),
+            watches: Watches::default(),
+            permissions: PermissionCache::new(),
+            pool: Pool::new(config.buffers.clone()),
+            now: Time::default(),
+            changes: Vec::new(),
+            fired: Vec::new(),
+            ready: VecDeque::new(),
+            flush: VecDeque::new(),
+            appended: 0,
+            effects: VecDeque::new(),
+            tracing: false,
+            config,
+        }
+    }
+
+    /// Opens a connection of a socket client.
+    ///
+    /// # Errors
+    /// [`Refused`] while connections hold all the memory that the host allows them.
+    pub fn open_socket(&mut self) -> Result<ConnId, Refused> {
+        if self.pool.is_full() {
+            self.effects.push_back(Effect::Note(Note::BuffersFull { held: self.pool.figures().0 }));
+            return Err(Refused);
+        }
+        Ok(self.open(ConnectionKind::Socket))
+    }
+
+    pub(crate) fn open(&mut self, kind: ConnectionKind) -> ConnId {
+        let index = self.connections.insert(Connection::new(kind));
+        let conn = ConnId(u32::try_from(index).expect("fewer connections than a u32 counts"));
+        self.trace(|_| Trace::Create { kind: "connection", conn });
+        conn
+    }
+
+    /// Takes bytes that a connection sent, and serves whole requests among them within the connection's budget. What
+    /// is left waits for [`Engine::step`].
+    pub fn receive(&mut self, conn: ConnId, bytes: &[u8], now: Time) {
+        self.now = now;
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        if connection.closing {
+            return;
+        }
+        if connection.input.is_empty() && !connection.ready {
+            let left = self.serve(conn, bytes);
+            let rest = &bytes[bytes.len() - left..];
+            if !rest.is_empty()
+                && let Some(connection) = self.connections.get_mut(conn.index())
+            {
+                connection.input = self.pool.take();
+                connection.input.extend_from_slice(rest);
+            }
+        } else {
+            connection.input.extend_from_slice(bytes);
+        }
+        self.settle(conn);
+    }
+
+    /// Serves connections that have whole requests left, each within its budget; true while such requests remain.
+    pub fn step(&mut self, now: Time) -> bool {
+        self.now = now;
+        for _ in 0..self.ready.len() {
+            let Some(conn) = self.ready.pop_front() else { break };
+            if let Some(connection) = self.connections.get_mut(conn.index()) {
+                connection.ready = false;
+                self.serve_input(conn);
+            }
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Whether bytes of this connection should be read now: false while it has requests waiting.
+    #[must_use]
+    pub fn wants_input(&self, conn: ConnId) -> bool {
+        self.connections.get(conn.index()).is_some_and(|connection| !connection.ready && connection.may_serve())
+    }
+
+    fn serve_input(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let mut input = std::mem::take(&mut connection.input);
+        let left = self.serve(conn, &input);
+        input.drain(..input.len() - left);
+        match self.connections.get_mut(conn.index()) {
+            Some(connection) if !input.is_empty() => connection.input = input,
+            _ => self.pool.give(input),
+        }
+        self.settle(conn);
+    }
+
+    /// After a connection was served: more in this turn, later, or never.
+    fn settle(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let more = matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
+        if more && connection.may_serve() && !connection.ready {
+            connection.ready = true;
+            self.ready.push_back(conn);
+        }
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            connection.account(&mut self.pool);
+        }
+    }
+
+    /// Serves requests from the front of `bytes`; returns how many bytes are left.
+    fn serve(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        for _ in 0..BUDGET {
+            if !self.connections.get(conn.index()).is_some_and(Connection::may_serve) {
+                break;
+            }
+            match split_message(rest) {
+                Ok(Some((message, after))) => {
+                    rest = after;
+                    self.execute(conn, message);
+                }
+                Ok(None) => break,
+                Err(too_long) => {
+                    self.give_up(conn, CloseReason::TooLong { len: too_long.header.len });
+                    return 0;
+                }
+            }
+        }
+        rest.len()
+    }
+
+    /// Serves one request: reply first, then the events that it caused. A panic in it costs its connection only.
+    fn execute(&mut self, conn: ConnId, message: Message<'_>) {
+        let Message { header, payload } = message;
+        self.trace(|engine| Trace::In { conn, domid: engine.domid(conn), header, payload: payload.to_vec() });
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.reply(conn, header, payload)));
+        if let Err(panic) = outcome {
+            self.changes.clear();
+            let what = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_default();
+            self.give_up(conn, CloseReason::Failed { what, op: header.op });
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, header: Header, payload: &[u8]) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let mut out = std::mem::take(connection.output.buffer(&mut self.pool));
+        let before = out.len();
+        let failed = put_with(&mut out, &header, |out| request::handle(self, conn, header, payload, out)).err();
+        match failed {
+            Some(request::Failure::Error(error)) => put_error(&mut out, &header, error),
+            Some(request::Failure::Asked) | None => {}
+        }
+        let appended = out.len() - before;
+        self.trace_out(conn, &out[before..]);
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            *connection.output.buffer(&mut self.pool) = out;
+        }
+        if appended > 0 {
+            self.has_output(conn, appended);
+        }
+        if !self.changes.is_empty() {
+            self.fire_changes();
+        }
+        self.note_usage();
+    }
+
+    /// Keeps the highest usage seen of the domains whose nodes changed.
+    fn note_usage(&mut self) {
+        while let Some(domid) = self.store.accounts.next_touched() {
+            if domid != self.config.priv_domid {
+                let usage = self.store.accounts.usage(domid);
+                self.domains.note(domid, Quota::Nodes, u64::from(usage.nodes));
+                self.domains.note(domid, Quota::Memory, usage.bytes);
+            }
+        }
+    }
+
+    /// Answers an [`Effect::Ask`]: the payload of the reply, or why it failed.
+    ///
+    /// # Panics
+    /// When the payload is longer than a message may be by orders of magnitude.
+    pub fn answer(&mut self, conn: ConnId, answer: Result<Vec<u8>, XsError>) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let Some((header, _)) = connection.asked.take() else { return };
+        let out = connection.output.buffer(&mut self.pool);
+        let before = out.len();
+        match answer {
+            Ok(payload) if payload.len() <= xenstore_wire::PAYLOAD_MAX => {
+                put_message(out, header.op, header.req_id, header.tx_id, &payload);
+            }
+            Ok(_) => put_error(out, &header, XsError::TooBig),
+            Err(error) => put_error(out, &header, error),
+        }
+        let message = out[before..].to_vec();
+        self.trace_out(conn, &message);
+        self.has_output(conn, message.len());
+        self.settle(conn);
+    }
+
+    /// The next connection that has something to send, until none is left.
+    pub fn next_output(&mut self) -> Option<ConnId> {
+        self.appended = 0;
+        while let Some(conn) = self.flush.pop_front() {
+            if let Some(connection) = self.connections.get_mut(conn.index()) {
+                connection.flushing = false;
+                if !connection.output.unsent().is_empty() {
+                    return Some(conn);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether so much waits to be sent that it should be sent before anything else is served.
+    #[must_use]
+    pub fn output_is_urgent(&self) -> bool {
+        self.appended >= OUTPUT_URGENT
+    }
+
+    /// What waits to be sent to a connection.
+    #[must_use]
+    pub fn output(&self, conn: ConnId) -> &[u8] {
+        self.connections.get(conn.index()).map_or(&[], |connection| connection.output.unsent())
+    }
+
+    /// Notes that the first `count` bytes of [`Engine::output`] are sent, and that no more could be sent now.
+    pub fn sent(&mut self, conn: ConnId, count: usize) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        connection.output.sent(count, &mut self.pool);
+        let unsent = connection.output.unsent().len();
+        if unsent > OUTPUT_CAP && connection.kind == ConnectionKind::Socket {
+            self.give_up(conn, CloseReason::OutputFull { bytes: unsent });
+        }
+        self.settle(conn);
+    }
+
+    /// Forgets a connection whose end is closed.
+    pub fn close(&mut self, conn: ConnId) {
+        let Some(mut connection) = self.connections.try_remove(conn.index()) else { return };
+        connection.release_buffers(&mut self.pool);
+        self.watches.unregister_all(conn);
+        self.trace(|_| Trace::Destroy { kind: "connection", conn });
+    }
+
+    /// Stops serving a connection and asks the shell to close it.
+    pub(crate) fn give_up(&mut self, conn: ConnId, reason: CloseReason) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        if connection.closing {
+            return;
+        }
+        connection.closing = true;
+        connection.transactions.clear();
+        self.pool.give(std::mem::take(&mut connection.input));
+        self.effects.push_back(Effect::Close { conn, reason });
+    }
+
+    /// The next thing that the shell should do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Turns [`Effect::Trace`] on or off.
+    pub fn set_tracing(&mut self, on: bool) {
+        self.tracing = on;
+    }
+
+    /// Whether the shell wants to know every message.
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.tracing
+    }
+
+    /// Whether anything of a connection is still to be served or sent: while it is, a client that sends no more should
+    /// not be closed.
+    #[must_use]
+    pub fn is_busy(&self, conn: ConnId) -> bool {
+        self.connections.get(conn.index()).is_some_and(|connection| {
+            let waiting = connection.ready || connection.asked.is_some() || !connection.output.unsent().is_empty();
+            waiting && !connection.closing
+        })
+    }
+
+    /// Number of open connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The domain that a connection speaks for.
+    #[must_use]
+    pub fn domid(&self, conn: ConnId) -> DomId {
+        match self.connections.get(conn.index()).map(|connection| connection.kind) {
+            Some(ConnectionKind::Domain(domid)) => domid,
+            _ => self.config.store_domid,
+        }
+    }
+
+    /// Who speaks on a connection.
+    pub(crate) fn caller(&self, conn: ConnId) -> Caller {
+        let domid = self.domid(conn);
+        let privileged = domid == self.config.priv_domid;
+        let target = if privileged { None } else { self.domains.target(domid) };
+        Caller { domid, target, privileged }
+    }
+
+    /// A new number for a change.
+    pub(crate) fn next_generation(&mut self) -> Generation {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// Marks a connection as having output.
+    pub(crate) fn has_output(&mut self, conn: ConnId, appended: usize) {
+        self.appended += appended;
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        if !connection.flushing {
+            connection.flushing = true;
+            self.flush.push_back(conn);
+        }
+    }
+
+    /// Drops the watches and transactions of a connection.
+    pub(crate) fn reset_watches(&mut self, conn: ConnId) {
+        self.watches.unregister_all(conn);
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            connection.transactions.clear();
+            connection.watches = 0;
+            connection.watch_bytes = 0;
+        }
+    }
+
+    /// Records a moment where tracing is on.
+    pub(crate) fn trace(&mut self, moment: impl FnOnce(&Self) -> Trace) {
+        if self.tracing {
+            let moment = moment(self);
+            self.effects.push_back(Effect::Trace(moment));
+        }
+    }
+
+    /// Records messages that go out where tracing is on.
+    pub(crate) fn trace_out(&mut self, conn: ConnId, mut bytes: &[u8]) {
+        while self.tracing
+            && let Ok(Some((Message { header, payload }, rest))) = split_message(bytes)
+        {
+            self.trace(|engine| Trace::Out { conn, domid: engine.domid(conn), header, payload: payload.to_vec() });
+            bytes = rest;
+        }
+    }
+
+    /// Takes the transaction that a request names out of its connection, for the time of the request.
+    pub(crate) fn take_transaction(&mut self, request: &mut Request<'_>) -> Result<(), XsError> {
+        let connection = self.connections.get_mut(request.conn.index()).ok_or(XsError::Io)?;
+        request.tx = Some(connection.transactions.remove(&TxId(request.header.tx_id)).ok_or(XsError::NoEnt)?);
+        Ok(())
+    }
+}

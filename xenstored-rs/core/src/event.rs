@@ -1,0 +1,252 @@
+//! From changes to watch events.
+//!
+//! An event for a node goes only to those who may read the node or its parent, or could read it before the change
+//! (`docs/misc/xenstore.txt`, WATCH; a removed node is judged as it was).
+
+use std::rc::Rc;
+
+use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX};
+
+use crate::{
+    connection::ConnectionKind,
+    domain::Existence,
+    engine::Engine,
+    id::{ConnId, DomId},
+    node::Node,
+    path::parent,
+    permission::{Access, Permissions},
+    quota::{Quota, within},
+    store::{INTRODUCE_DOMAIN, RELEASE_DOMAIN},
+    transaction::Transaction,
+    watch::{Fired, WatchId},
+};
+
+/// A change that may fire watches.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// A node was made, or its value or permissions were set. Fires watches on it and above.
+    Set {
+        path: Box<[u8]>,
+        /// Its permissions before, where they changed.
+        old: Option<Permissions>,
+    },
+    /// A node was removed with all below it. Fires watches on every removed node, leaves first, then those on the node
+    /// and above it.
+    Removed { path: Box<[u8]>, subtree: Rc<Node> },
+    /// A watch was registered: its first event follows the reply.
+    Registered(WatchId),
+    /// A transaction was committed.
+    Committed(Box<Transaction>),
+    /// A domain is to be released, once its caller has the reply.
+    Released(DomId),
+}
+
+/// Permissions that decide who sees an event: any of them will do.
+type Seen<'a> = [Option<&'a Permissions>; 3];
+
+impl Engine {
+    /// Sends the events of the changes that a request made.
+    pub(crate) fn fire_changes(&mut self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in changes.drain(..) {
+            match change {
+                Change::Set { path, old } => {
+                    let now = self.store.find(&path).map(|node| node.permissions.clone());
+                    self.fire(&path, &[now.as_ref(), old.as_ref(), None]);
+                }
+                Change::Removed { path, subtree } => {
+                    self.fire_below(&path, &subtree, |_| true);
+                    self.fire(&path, &[Some(&subtree.permissions), None, None]);
+                }
+                Change::Registered(id) => self.fire_initial(id),
+                Change::Committed(transaction) => self.fire_transaction(&transaction),
+                Change::Released(domid) => self.release(domid),
+            }
+        }
+        self.changes = changes;
+    }
+
+    /// Sends the events of a committed transaction: one for each changed node, in the order of first changes.
+    pub(crate) fn fire_transaction(&mut self, transaction: &Transaction) {
+        if self.watches.len() == 0 {
+            return;
+        }
+        for (path, written) in transaction.changes() {
+            let before = transaction.base().find(path);
+            let now = self.store.find(path).map(Rc::clone);
+            if let Some(removed) = before.filter(|_| written.removed) {
+                let store = self.store.clone();
+                self.fire_below(path, removed, |below| store.find(below).is_none() && !transaction.wrote(below));
+            }
+            if before.is_some() || now.is_some() {
+                let seen = [now.as_ref().map(|node| &node.permissions), before.map(|node| &node.permissions), None];
+                self.fire(path, &seen);
+            }
+        }
+    }
+
+    /// Fires the watches on nodes below a removed one that `wanted` lets through, leaves first.
+    fn fire_below(&mut self, path: &[u8], subtree: &Rc<Node>, wanted: impl Fn(&[u8]) -> bool) {
+        for (below, node) in self.watches.watched_below(path, subtree) {
+            if wanted(&below) {
+                // The parent went too; it is judged as it was.
+                let above = below_in(subtree, path, parent(&below)).map(|above| &above.permissions);
+                let mut fired = std::mem::take(&mut self.fired);
+                self.watches.exactly(&below, &mut fired);
+                self.deliver(&below, &[Some(&node.permissions), above, None], &fired);
+                self.fired = fired;
+            }
+        }
+    }
+
+    /// Fires the watches on a node and above it.
+    fn fire(&mut self, path: &[u8], seen: &Seen<'_>) {
+        let mut fired = std::mem::take(&mut self.fired);
+        self.watches.at_or_above(path, &mut fired);
+        if !fired.is_empty() {
+            let above = self.store.find(parent(path)).map(|above| above.permissions.clone());
+            self.deliver(path, &[seen[0], seen[1], above.as_ref()], &fired);
+        }
+        self.fired = fired;
+    }
+
+    /// Sends an event for `path` to the owners of the fired watches that may see it.
+    fn deliver(&mut self, path: &[u8], seen: &Seen<'_>, fired: &[Fired]) {
+        for fired in fired {
+            let Some(watch) = self.watches.get(fired.id) else { continue };
+            let conn = watch.conn;
+            let caller = self.caller(conn);
+            if caller.privileged || seen.iter().flatten().any(|permissions| caller.may(permissions, Access::Read)) {
+                push(self, fired.id, conn, path);
+            }
+        }
+    }
+
+    /// The initial event of a watch: its own path, whether the node exists or may be read or not.
+    pub(crate) fn fire_initial(&mut self, id: WatchId) {
+        let Some(watch) = self.watches.get(id) else { return };
+        let (conn, path) = (watch.conn, watch.path.clone());
+        push(self, id, conn, &path);
+    }
+
+    /// A domain was introduced: tells the watchers of `@introduceDomain`.
+    pub(crate) fn fire_introduced(&mut self, domid: DomId) {
+        self.fire_special(INTRODUCE_DOMAIN, None);
+        self.fire_special(INTRODUCE_DOMAIN, Some(domid));
+    }
+
+    /// Domains shut down: tells those who watch single domains of each, all others once.
+    pub(crate) fn fire_shut_down(&mut self, domids: &[DomId]) {
+        for &domid in domids {
+            self.fire_special(RELEASE_DOMAIN, Some(domid));
+        }
+        if !domids.is_empty() {
+            self.fire_special(RELEASE_DOMAIN, None);
+        }
+    }
+
+    /// A domain is gone: tells the watchers of `@releaseDomain`.
+    pub(crate) fn fire_released(&mut self, domid: DomId) {
+        self.fire_special(RELEASE_DOMAIN, None);
+        self.fire_special(RELEASE_DOMAIN, Some(domid));
+    }
+
+    /// Fires a special event: without a domain for watches without a depth, else for those that want each domain.
+    fn fire_special(&mut self, name: &[u8], domid: Option<DomId>) {
+        let Some(permissions) = self.store.find(name).map(|node| node.permissions.clone()) else { return };
+        let mut fired = Vec::new();
+        self.watches.exactly(name, &mut fired);
+        fired.retain(|fired| {
+            self.watches.get(fired.id).is_some_and(|watch| match domid {
+                None => watch.depth.is_none(),
+                Some(_) => watch.depth.is_some_and(|depth| depth > 0),
+            })
+        });
+        let Some(domid) = domid else {
+            self.deliver(name, &[Some(&permissions), None, None], &fired);
+            return;
+        };
+        let name = [name, b"/", domid.to_string().as_bytes()].concat();
+        let mut single = Vec::new();
+        self.watches.exactly(&name, &mut single);
+        single.retain(|fired| self.watches.get(fired.id).is_some_and(|watch| watch.depth != Some(0)));
+        fired.extend(single);
+        fired.sort_unstable();
+        self.deliver(&name, &[Some(&permissions), None, None], &fired);
+    }
+}
+
+/// Appends one event to its receiver's output, unless it cannot be sent or the receiver may hold no more.
+fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8]) {
+    let Some(watch) = engine.watches.get(id) else { return };
+    let Some(connection) = engine.connections.get_mut(conn.index()) else { return };
+    let shown = watch.shown(path);
+    let len = shown.len() + watch.token.len() + 2;
+    if connection.closing || len > PAYLOAD_MAX {
+        return;
+    }
+    if let ConnectionKind::Domain(domid) = connection.kind
+        && domid != engine.config.priv_domid
+    {
+        let used = engine.store.accounts.usage(domid).bytes + ((connection.bytes() + len + HEADER_SIZE) as u64);
+        if !within(engine.domains.limit(domid, Quota::Memory), used) {
+            return;
+        }
+    }
+    let before = connection.output.unsent().len();
+    connection.output.push_event(&mut engine.pool, shown, &watch.token);
+    let unsent = connection.output.unsent();
+    let event = if unsent.len() > before { unsent.len() - before } else { 0 };
+    connection.account(&mut engine.pool);
+    if event > 0 {
+        if engine.is_tracing() {
+            let message = engine.output(conn)[before..].to_vec();
+            engine.trace_out(conn, &message);
+        }
+        engine.has_output(conn, event);
+    }
+}
+
+/// The node at `path` in a subtree that stood at `top`.
+fn below_in<'a>(subtree: &'a Rc<Node>, top: &[u8], path: &[u8]) -> Option<&'a Rc<Node>> {
+    let below = path.strip_prefix(top)?;
+    crate::path::names(below).try_fold(subtree, |node, name| node.child(name))
+}
+
+/// What the shell tells of domains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DomainEvent {
+    /// The domain exists. Matters where [`Existence::Told`] is in force.
+    Appeared(DomId),
+    /// These domains shut down; each is reported once until it resumes.
+    ShutDown(Vec<DomId>),
+    /// These domains are gone.
+    Gone(Vec<DomId>),
+}
+
+impl Engine {
+    /// Takes what the shell learned of domains.
+    pub fn domain_event(&mut self, event: DomainEvent) {
+        match event {
+            DomainEvent::Appeared(domid) => {
+                if self.config.existence == Existence::Told {
+                    self.domains.entry(domid).exists = true;
+                }
+            }
+            DomainEvent::ShutDown(domids) => {
+                let mut reported = Vec::new();
+                for domid in domids {
+                    if let Some(domain) = self.domains.get_mut(domid)
+                        && domain.introduced
+                        && !domain.shutdown_reported
+                    {
+                        domain.shutdown_reported = true;
+                        reported.push(domid);
+                    }
+                }
+                self.fire_shut_down(&reported);
+            }
+            DomainEvent::Gone(domids) => self.domains_gone(&domids),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Domains coming and going.
+
+use std::{collections::BTreeSet, rc::Rc};
+
+use crate::{
+    connection::ConnectionKind,
+    effect::Effect,
+    engine::Engine,
+    event::Change,
+    id::{ConnId, DomId},
+    path::is_at_or_below,
+    permission::Permissions,
+    store::walk,
+};
+
+impl Engine {
+    /// Makes a domain known and opens the connection of its ring. A domain that is known already starts over: its
+    /// watches, transactions, waiting input and output are dropped.
+    pub fn introduce(&mut self, domid: DomId) -> ConnId {
+        let domain = self.domains.entry(domid);
+        domain.exists = true;
+        if let Some(conn) = domain.connection {
+            self.restart(conn);
+            return conn;
+        }
+        domain.introduced = true;
+        let conn = self.open(ConnectionKind::Domain(domid));
+        self.domains.entry(domid).connection = Some(conn);
+        if domid != self.config.priv_domid {
+            self.fire_introduced(domid);
+        }
+        conn
+    }
+
+    /// Drops all that a connection of an earlier life of its domain left.
+    fn restart(&mut self, conn: ConnId) {
+        self.reset_watches(conn);
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            connection.release_buffers(&mut self.pool);
+            connection.asked = None;
+        }
+    }
+
+    /// Forgets a domain that is introduced: its watches first, then what it owned, then the news of its going.
+    pub(crate) fn release(&mut self, domid: DomId) {
+        if self.domains.get(domid).is_some_and(|domain| domain.introduced) {
+            self.domains_gone(&[domid]);
+        }
+    }
+
+    /// Domains are gone: nodes that they owned are removed with all below them, entries that name them leave every
+    /// permission list, and each that was introduced is reported. One walk of the tree serves all.
+    pub(crate) fn domains_gone(&mut self, domids: &[DomId]) {
+        let gone: BTreeSet<DomId> = domids.iter().copied().filter(|&domid| self.domains.get(domid).is_some()).collect();
+        for &domid in &gone {
+            if let Some(conn) = self.domains.get_mut(domid).and_then(|domain| domain.connection.take()) {
+                self.close(conn);
+            }
+        }
+        for (_, domain) in self.domains.iter_mut() {
+            domain.target = domain.target.filter(|target| !gone.contains(target));
+        }
+        self.clear_tree_of(&gone);
+        self.fire_changes();
+        for &domid in &gone {
+            if let Some(domain) = self.domains.forget(domid)
+                && domain.introduced
+            {
+                self.effects.push_back(Effect::Release { domid });
+                self.fire_released(domid);
+            }
+        }
+    }
+
+    fn clear_tree_of(&mut self, gone: &BTreeSet<DomId>) {
+        let is_gone = |domid: DomId| gone.contains(&domid);
+        let store = self.store.clone();
+        let mut owned: Vec<Box<[u8]>> = Vec::new();
+        let mut named: Vec<(Box<[u8]>, Permissions)> = Vec::new();
+        let mut look = |path: &[u8], node: &Rc<crate::node::Node>| {
+            if owned.last().is_some_and(|top| is_at_or_below(path, top)) {
+                return;
+            }
+            if is_gone(node.permissions.owner()) && path != b"/" && !self.config.keep_orphans {
+                owned.push(path.into());
+                return;
+            }
+            let heir =
+                if is_gone(node.permissions.owner()) { self.config.priv_domid } else { node.permissions.owner() };
+            let left = node.permissions.without(is_gone);
+            if left.is_some() || heir != node.permissions.owner() {
+                named.push((path.into(), left.unwrap_or_else(|| node.permissions.clone()).with_owner(heir)));
+            }
+        };
+        walk(store.root(), b"", &mut look);
+        for (name, node) in store.specials() {
+            look(name, node);
+        }
+        drop(store);
+        for (path, permissions) in named {
+            let generation = self.next_generation();
+            let permissions = self.permissions.shared(permissions);
+            self.store.set_permissions(&path, permissions, generation);
+        }
+        for path in owned {
+            let generation = self.next_generation();
+            if let Some(subtree) = self.store.remove(&path, generation) {
+                self.changes.push(Change::Removed { path, subtree });
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Buffers that connections borrow while they have something to hold.
+
+/// What the host allows for buffers, and where that comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferCap {
+    /// Most bytes that all connections may hold together. At the cap a new connection is refused.
+    pub bytes: usize,
+    /// The limits of the host that gave the number, for a person.
+    pub source: String,
+}
+
+impl Default for BufferCap {
+    fn default() -> Self {
+        Self { bytes: 256 << 20, source: "built-in default".to_owned() }
+    }
+}
+
+/// Free buffers, and the count of what connections hold.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: Vec<Vec<u8>>,
+    /// Bytes of the buffers that connections hold at the moment.
+    held: usize,
+    cap: BufferCap,
+    peak: usize,
+}
+
+impl Pool {
+    /// Most bytes of a buffer that goes back to the free list; a larger one goes back to the system.
+    const LARGEST: usize = 32 << 10;
+
+    /// Most free buffers, 8 MiB at their largest; the rest go back to the system.
+    const MOST_FREE: usize = 256;
+
+    pub(crate) fn new(cap: BufferCap) -> Self {
+        Self { free: Vec::new(), held: 0, cap, peak: 0 }
+    }
+
+    /// An empty buffer; it counts as held from the next [`Pool::account`] on.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.free.pop().unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > Self::LARGEST || self.free.len() >= Self::MOST_FREE {
+            return;
+        }
+        buffer.clear();
+        self.free.push(buffer);
+    }
+
+    /// Notes that a connection holds `now` bytes where it held `before`.
+    pub(crate) fn account(&mut self, before: usize, now: usize) {
+        self.held = self.held - before + now;
+        self.peak = self.peak.max(self.held);
+    }
+
+    /// Whether connections hold all that they may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held >= self.cap.bytes
+    }
+
+    /// Bytes held, most ever held, free bytes, free buffers.
+    pub(crate) fn figures(&self) -> (usize, usize, usize, usize) {
+        (self.held, self.peak, self.free.iter().map(Vec::capacity).sum(), self.free.len())
+    }
+
+    /// The cap.
+    pub(crate) fn cap(&self) -> &BufferCap {
+        &self.cap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_buffers_come_back_and_large_ones_do_not() {
+        let mut pool = Pool::new(BufferCap::default());
+        pool.give(Vec::with_capacity(4096));
+        pool.give(Vec::with_capacity(Pool::LARGEST + 1));
+        assert_eq!(pool.take().capacity(), 4096);
+        assert_eq!(pool.take().capacity(), 0);
+    }
+
+    #[test]
+    fn the_free_list_is_bounded() {
+        let mut pool = Pool::new(BufferCap::default());
+        for _ in 0..10 * Pool::MOST_FREE {
+            pool.give(Vec::with_capacity(64));
+        }
+        assert_eq!(pool.figures().3, Pool::MOST_FREE);
+    }
+}

@@ -1,0 +1,97 @@
+//! GET_PERMS and SET_PERMS.
+
+use xenstore_wire::{XsError, payload};
+
+use super::{
+    Outcome, Request, check_path_len,
+    edit::{self, Look, hit, look, rely},
+    ok,
+};
+use crate::{
+    domain::feature,
+    engine::Engine,
+    id::DomId,
+    path::WatchPath,
+    permission::{Access, Permission, Permissions},
+    quota::{Quota, within},
+    transaction::Relied,
+};
+
+/// GET_PERMS `path|`: the entries, each with a NUL. Special nodes have permissions too.
+pub(super) fn get_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    let path = WatchPath::parse(payload::one_string(request.payload)?, request.caller.domid)?;
+    check_path_len(engine, request.caller, path.as_bytes())?;
+    rely(engine, request, path.as_bytes(), Relied::CONTENT)?;
+    find(engine, request, &path, Access::Read)?.put(out);
+    Ok(())
+}
+
+/// The permissions of a node or special node that the caller may do `access` with.
+fn find(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>, access: Access) -> Result<Permissions, XsError> {
+    let store = request.store(engine);
+    match path {
+        WatchPath::Node(path) => match look(store, request, path.as_bytes(), access)? {
+            Look::Found(node) => Ok(node.permissions.clone()),
+            Look::Missing(_) => Err(XsError::NoEnt),
+        },
+        WatchPath::Special(name) => {
+            let permissions = &store.find(name).ok_or(XsError::NoEnt)?.permissions;
+            if request.caller.may(permissions, access) { Ok(permissions.clone()) } else { Err(XsError::Access) }
+        }
+    }
+}
+
+/// SET_PERMS `path|entry|+`: the first entry is the owner, with what all others may do in its letter.
+pub(super) fn set_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    let mut strings = payload::strings(request.payload);
+    let caller = request.caller;
+    let path = WatchPath::parse(strings.next().ok_or(XsError::Inval)?, caller.domid)?;
+    check_path_len(engine, caller, path.as_bytes())?;
+    let mut entries = strings.map(Permission::parse).collect::<Result<Vec<_>, _>>()?;
+    if entries.is_empty() {
+        return Err(XsError::Inval.into());
+    }
+    if !caller.privileged {
+        engine.domains.note(caller.domid, Quota::NodePermissions, entries.len() as u64);
+        if !within(engine.domains.limit(caller.domid, Quota::NodePermissions), entries.len() as u64) {
+            return Err(hit(engine, request, Quota::NodePermissions).into());
+        }
+    }
+    mark_unknown(engine, request, &mut entries)?;
+    let owner = entries.remove(0);
+    if owner.ignored {
+        return Err(XsError::NoEnt.into());
+    }
+    let old = find(engine, request, &path, Access::None)?;
+    if !caller.owns(&old) {
+        return Err(XsError::Access.into());
+    }
+    if !caller.privileged && owner.domid != old.owner() {
+        return Err(XsError::Perm.into());
+    }
+    let relied = if caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
+    rely(engine, request, path.as_bytes(), relied)?;
+    edit::set_permissions(engine, request, path.as_bytes(), Permissions::new(owner, entries))?;
+    ok(out)
+}
+
+/// Marks entries of domains that do not exist: they must not come to life with a later domain of that id. Domains that
+/// do exist are known from now on, so that what is set up for them before they are introduced stays.
+///
+/// # Errors
+/// `EINVAL` for an entry of all domains by a caller who was not offered that.
+fn mark_unknown(engine: &mut Engine, request: &Request<'_>, entries: &mut [Permission]) -> Result<(), XsError> {
+    for (place, entry) in entries.iter_mut().enumerate() {
+        if entry.domid == DomId::ANY && place > 0 {
+            let features = engine.domains.features(request.caller.domid);
+            if !request.caller.privileged && features & feature::ANY_DOMAIN == 0 {
+                return Err(XsError::Inval);
+            }
+        } else if engine.domains.exists(entry.domid) {
+            engine.domains.entry(entry.domid);
+        } else {
+            entry.ignored = true;
+        }
+    }
+    Ok(())
+}

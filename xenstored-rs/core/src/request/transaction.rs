@@ -1,0 +1,66 @@
+//! TRANSACTION_START and TRANSACTION_END.
+
+use xenstore_wire::{XsError, payload};
+
+use super::{Outcome, Request, edit::hit, ok};
+use crate::{
+    decimal,
+    engine::Engine,
+    quota::{Quota, within},
+    transaction::Transaction,
+};
+
+/// TRANSACTION_START: opens a transaction on the store as it is at this moment; answers with its number.
+pub(super) fn start(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    if request.tx.is_some() {
+        return Err(XsError::Busy.into());
+    }
+    let Some(connection) = engine.connections.get_mut(request.conn.index()) else { return Err(XsError::Io.into()) };
+    let open = connection.transactions.len() as u64 + 1;
+    if !request.caller.privileged {
+        let domid = request.caller.domid;
+        if !within(engine.domains.limit(domid, Quota::Transactions), open) {
+            return Err(hit(engine, request, Quota::Transactions).into());
+        }
+        engine.domains.note(domid, Quota::Transactions, open);
+    }
+    let id = connection.next_tx();
+    connection.transactions.insert(id, Box::new(Transaction::new(id, &engine.store)));
+    decimal::put(out, u64::from(id.0));
+    out.push(0);
+    Ok(())
+}
+
+/// TRANSACTION_END `T|` or `F|`: commits or aborts. Whatever comes of it, the transaction is over.
+pub(super) fn end(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    let commit = match payload::one_string(request.payload)? {
+        b"T" => true,
+        b"F" => false,
+        _ => return Err(XsError::Inval.into()),
+    };
+    let mut transaction = request.tx.take().ok_or(XsError::NoEnt)?;
+    if commit && transaction.poisoned {
+        return Err(XsError::NoMem.into());
+    }
+    if commit && !transaction.is_read_only() {
+        transaction.validate(&engine.store)?;
+        check_growth(engine, request, &transaction)?;
+        let generation = engine.next_generation();
+        transaction.apply(&mut engine.store, generation);
+        engine.changes.push(crate::event::Change::Committed(transaction));
+    }
+    ok(out)
+}
+
+/// Refuses a commit after which its domain owned more nodes than it may, and more than now.
+fn check_growth(engine: &mut Engine, request: &Request<'_>, transaction: &Transaction) -> Result<(), XsError> {
+    if request.caller.privileged {
+        return Ok(());
+    }
+    for (domid, then, more) in transaction.growth(&engine.store) {
+        if more > 0 && !within(engine.domains.limit(domid, Quota::Nodes), then) {
+            return Err(hit(engine, request, Quota::Nodes));
+        }
+    }
+    Ok(())
+}
