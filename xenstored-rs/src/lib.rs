@@ -13,3 +13,4 @@ pub mod signals;
 pub mod syslog;
 pub mod trace;
 mod trace_switch;
+mod trace_text;

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -25,6 +26,15 @@ use crate::syslog::{DEFAULT_SYSLOG_SOCKET, Syslog};
 
 /// Where the journal listens.
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
+
+/// The journal's priorities of our levels, as the system log has them.
+const PRIORITIES: PriorityMappings = PriorityMappings {
+    error: Priority::Error,
+    warn: Priority::Warning,
+    info: Priority::Informational,
+    debug: Priority::Debug,
+    trace: Priority::Debug,
+};
 
 /// How the log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +105,9 @@ pub fn start(options: LogOptions) -> io::Result<()> {
     let level = if options.verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let to_stderr = destination != Destination::Journal;
     let journal = match destination {
-        Destination::Journal | Destination::StderrAndJournal => {
-            Some(tracing_journald::layer()?.with_syslog_identifier("xenstored-rs".into()))
-        }
+        Destination::Journal | Destination::StderrAndJournal => Some(
+            tracing_journald::layer()?.with_syslog_identifier("xenstored-rs".into()).with_priority_mappings(PRIORITIES),
+        ),
         Destination::Stderr | Destination::StderrAndSyslog => None,
     };
     let syslog = (destination == Destination::StderrAndSyslog).then(|| plain(Syslog::new(DEFAULT_SYSLOG_SOCKET)));

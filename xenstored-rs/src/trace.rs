@@ -26,6 +26,7 @@ use jiff::tz::TimeZone;
 use xenstore_wire::Op;
 
 pub use crate::trace_switch::{TraceSwitch, TraceSwitches, UnknownTraceSwitch};
+use crate::trace_text::{put_decimal, put_hex, put_payload, put_word};
 
 /// Collected bytes above which lines are written without waiting for the end of the turn.
 const BUFFER_TARGET: usize = 64 * 1024;
@@ -204,19 +205,32 @@ impl Trace {
             return;
         }
         let out = &mut self.buffer;
-        let (direction, connection, domid) = (line.direction.label(), line.connection, line.domid);
-        put(out, format_args!("io: {direction} {connection:#x} (d{domid}) "));
+        out.extend_from_slice(b"io: ");
+        out.extend_from_slice(line.direction.label().as_bytes());
+        out.push(b' ');
+        put_hex(out, line.connection);
+        out.extend_from_slice(b" (d");
+        put_decimal(out, line.domid.into());
+        out.extend_from_slice(b") ");
         out.extend_from_slice(self.stamp.text());
-        put(out, format_args!(" {} (", op_name(line.op)));
+        out.push(b' ');
+        out.extend_from_slice(op_name(line.op));
+        out.extend_from_slice(b" (");
         put_payload(out, line.payload);
         out.push(b')');
         if let Some(pid) = line.client_pid {
-            put(out, format_args!(" pid={pid}"));
+            out.extend_from_slice(b" pid=");
+            put_decimal(out, pid.unsigned_abs().into());
         }
         if let Some(outcome) = line.outcome {
-            put(out, format_args!(" op={} path=", op_name(outcome.op)));
-            put_path(out, outcome.path);
-            put(out, format_args!(" result={} us={}", outcome.result, outcome.duration.as_micros()));
+            out.extend_from_slice(b" op=");
+            out.extend_from_slice(op_name(outcome.op));
+            out.extend_from_slice(b" path=");
+            put_word(out, outcome.path);
+            out.extend_from_slice(b" result=");
+            out.extend_from_slice(outcome.result.as_bytes());
+            out.extend_from_slice(b" us=");
+            put_decimal(out, u64::try_from(outcome.duration.as_micros()).unwrap_or(u64::MAX));
         }
         self.end_line();
     }
@@ -234,7 +248,8 @@ impl Trace {
     /// Traces a line of our own text, which must not hold what a guest wrote.
     pub fn line(&mut self, switch: TraceSwitch, text: fmt::Arguments<'_>) {
         if self.wants(switch) {
-            put(&mut self.buffer, format_args!("{}: {text}", switch.name()));
+            // Writing to a Vec cannot fail.
+            write!(self.buffer, "{}: {text}", switch.name()).unwrap_or_default();
             self.end_line();
         }
     }
@@ -314,37 +329,8 @@ fn open(path: &Path) -> Result<File, TraceError> {
         .map_err(|source| TraceError { path: path.into(), action: "open", source })
 }
 
-fn op_name(number: u32) -> &'static str {
-    Op::from_number(number).map_or("**UNKNOWN**", Op::name)
-}
-
-/// Formats into the buffer; writing to a `Vec` cannot fail.
-fn put(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    match text.as_str() {
-        Some(text) => out.extend_from_slice(text.as_bytes()),
-        None => out.write_fmt(text).unwrap_or_default(),
-    }
-}
-
-/// A payload with its NULs as blanks.
-fn put_payload(out: &mut Vec<u8>, payload: &[u8]) {
-    for &byte in payload {
-        match byte {
-            0 => out.push(b' '),
-            0x01..=0x1f | 0x7f => put(out, format_args!("\\x{byte:02x}")),
-            _ => out.push(byte),
-        }
-    }
-}
-
-/// A path as one word: blanks are escaped too.
-fn put_path(out: &mut Vec<u8>, path: &[u8]) {
-    for &byte in path {
-        match byte {
-            0..=b' ' | 0x7f => put(out, format_args!("\\x{byte:02x}")),
-            _ => out.push(byte),
-        }
-    }
+fn op_name(number: u32) -> &'static [u8] {
+    Op::from_number(number).map_or("**UNKNOWN**", Op::name).as_bytes()
 }
 
 /// Local time as `YYYYMMDD HH:MM:SS`, made once a second.
