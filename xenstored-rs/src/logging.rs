@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, PanicHookInfo};
-use std::path::Path;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -23,9 +22,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::syslog::{DEFAULT_SYSLOG_SOCKET, Syslog};
-
-/// Where the journal listens.
-const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
 /// The journal's priorities of our levels, as the system log has them.
 const PRIORITIES: PriorityMappings = PriorityMappings {
@@ -86,8 +82,10 @@ impl Destination {
 /// Starts the log and makes panics write their message and backtrace to it. Call it once, before forking.
 ///
 /// # Errors
-/// If the log was started already or the journal cannot be reached.
+/// If the log was started already.
 pub fn start(options: LogOptions) -> io::Result<()> {
+    // The journal is there if it can be reached.
+    let journal = tracing_journald::layer().ok();
     let stderr = fs::metadata("/proc/self/fd/2").ok();
     let null = fs::metadata("/dev/null").ok();
     let stream = std::env::var("JOURNAL_STREAM").ok();
@@ -100,16 +98,13 @@ pub fn start(options: LogOptions) -> io::Result<()> {
             (None, _) => true,
             _ => false,
         },
-        journal_runs: Path::new(JOURNAL_SOCKET).exists(),
+        journal_runs: journal.is_some(),
     });
     let level = if options.verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let to_stderr = destination != Destination::Journal;
-    let journal = match destination {
-        Destination::Journal | Destination::StderrAndJournal => Some(
-            tracing_journald::layer()?.with_syslog_identifier("xenstored-rs".into()).with_priority_mappings(PRIORITIES),
-        ),
-        Destination::Stderr | Destination::StderrAndSyslog => None,
-    };
+    let journal = journal
+        .filter(|_| matches!(destination, Destination::Journal | Destination::StderrAndJournal))
+        .map(|layer| layer.with_syslog_identifier("xenstored-rs".into()).with_priority_mappings(PRIORITIES));
     let syslog = (destination == Destination::StderrAndSyslog).then(|| plain(Syslog::new(DEFAULT_SYSLOG_SOCKET)));
     let subscriber = tracing_subscriber::registry()
         .with(level)
