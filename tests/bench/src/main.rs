@@ -136,11 +136,12 @@ fn play_one(
     samples: &mut Samples,
 ) -> Outcome<()> {
     let daemon = ground.start(kind, &[])?;
+    let empty = if scene == Scene::BigStore { Some(ground.start(kind, &[])?) } else { None };
     let meter = match options.quick {
         true => Meter { stretches: 7, requests: 1500, budget: Duration::from_millis(700) },
         false => Meter { stretches: 11, requests: 3000, budget: Duration::from_millis(2500) },
     };
-    Stage { daemon: &daemon, meter, options, rows, samples }.play(scene)
+    Stage { daemon: &daemon, empty: empty.as_ref(), meter, options, rows, samples }.play(scene)
 }
 
 /// What the figures were measured on.

@@ -169,7 +169,7 @@ mod tests {
     fn a_ratio_row_divides_two_samples_of_the_same_daemon() {
         let mut samples = Samples::default();
         let row = row_of("flat-read");
-        samples.add(Kind::C, "read", cost(10.0));
+        samples.add(Kind::C, crate::rows::EMPTY_READ, cost(10.0));
         assert_eq!(value(&row, Kind::C, &samples), None);
         samples.add(Kind::C, crate::rows::BIG_READ, cost(11.0));
         assert_eq!(value(&row, Kind::C, &samples), Some(1.1));

@@ -7,10 +7,10 @@ use xenstore_wire::Op;
 use super::small::{PATH, VALUE};
 use super::{Stage, transactions};
 use crate::client::{Client, Failure, Outcome};
-use crate::daemon::Kind;
+use crate::daemon::{Daemon, Kind};
 use crate::meter::{Cost, Phase};
 use crate::process::Memory;
-use crate::rows::{BIG_READ, BIG_START};
+use crate::rows::{BIG_READ, BIG_START, EMPTY_READ, EMPTY_START};
 
 /// Domains of the full store.
 const DOMAINS: usize = 999;
@@ -20,6 +20,9 @@ const DIRECTORIES: usize = 9;
 const LEAVES: usize = 29;
 /// Domains that are listed.
 const LISTED: usize = 100;
+
+/// Times that the big store and an empty one are compared.
+const TURNS: usize = 3;
 
 /// The path of one leaf.
 pub(super) fn leaf(domain: usize, directory: usize, number: usize) -> String {
@@ -34,7 +37,6 @@ pub(super) fn big_store(stage: &mut Stage<'_>) -> Outcome<()> {
         stage.samples.domains.push((kind, domains));
     }
     let mut client = stage.daemon.connect()?;
-    client.write(0, PATH, VALUE)?;
     let mut memory = 0.0f64;
     let mut create = Phase::default();
     let mut domain = 1;
@@ -58,16 +60,32 @@ pub(super) fn big_store(stage: &mut Stage<'_>) -> Outcome<()> {
     if stage.has_store() && stage.wants("quota-memory") {
         stage.add("quota-memory", Cost { cpu: memory, wall: memory });
     }
-    stage.measure(BIG_READ, 1, || client.read(PATH, VALUE.len()).map(drop))?;
     drop(client);
-    if stage.wants(BIG_START) {
-        transactions::starts(stage, BIG_START)?;
+    if let Some(empty) = stage.empty {
+        flatness(stage, empty)?;
     }
     if ["tx-start", "tx-operation", "tx-commit"].iter().any(|id| stage.wants(id)) {
         transactions::overwrites(stage, domains)?;
     }
     if stage.has_store() && ["tx-create", "tx-again"].iter().any(|id| stage.wants(id)) {
         transactions::creates(stage, domains)?;
+    }
+    Ok(())
+}
+
+/// READ and transaction start, here and in an empty store by turns: what else the machine does hits both.
+fn flatness(stage: &mut Stage<'_>, empty: &Daemon) -> Outcome<()> {
+    let big = stage.daemon;
+    for (daemon, read, start) in [(empty, EMPTY_READ, EMPTY_START), (big, BIG_READ, BIG_START)].repeat(TURNS) {
+        if stage.wants(read) {
+            let mut client = daemon.connect()?;
+            client.write(0, PATH, VALUE)?;
+            let cost = stage.meter.measure(&daemon.clock, || client.read(PATH, VALUE.len()).map(drop))?;
+            stage.add(read, cost);
+        }
+        if stage.wants(start) {
+            stage.add(start, transactions::starts(daemon)?);
+        }
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ impl Samples {
 pub(crate) struct Stage<'a> {
     /// Who plays.
     pub(crate) daemon: &'a Daemon,
+    /// The same daemon once more with an empty store, where a scene compares.
+    pub(crate) empty: Option<&'a Daemon>,
     /// How much.
     pub(crate) meter: Meter,
     /// What was asked for.

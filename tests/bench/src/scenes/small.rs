@@ -2,12 +2,11 @@
 
 use xenstore_wire::{Op, PAYLOAD_MAX};
 
-use super::{Stage, transactions};
+use super::Stage;
 use crate::client::{Failure, Outcome};
 use crate::daemon::Kind;
-use crate::rows::EMPTY_START;
 
-/// The node that READ reads; it stands in the big store too, so that both can be compared.
+/// The node that READ reads, in every scene.
 pub(super) const PATH: &str = "/bench/value";
 /// Its value.
 pub(super) const VALUE: &[u8] = b"12345678";
@@ -38,12 +37,7 @@ pub(super) fn small(stage: &mut Stage<'_>) -> Outcome<()> {
     stage.measure("tx-empty", 1, || {
         let tx_id = client.start()?;
         client.end(tx_id, true)
-    })?;
-    drop(client);
-    if stage.wants(EMPTY_START) {
-        transactions::starts(stage, EMPTY_START)?;
-    }
-    Ok(())
+    })
 }
 
 /// READ on one connection while `count` others are open and silent.

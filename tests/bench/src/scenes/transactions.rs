@@ -3,6 +3,7 @@
 use super::Stage;
 use super::big_store::leaf;
 use crate::client::{Client, Failure, Outcome};
+use crate::daemon::Daemon;
 use crate::meter::{Cost, Phase};
 
 /// Connections at once.
@@ -21,23 +22,22 @@ struct Rounds {
     again: usize,
 }
 
-/// Starts alone, aborted untimed.
-pub(super) fn starts(stage: &mut Stage<'_>, id: &'static str) -> Outcome<()> {
-    let mut clients = stage.daemon.connect_many(CONNECTIONS)?;
+/// Cost of a start alone; the transactions are aborted untimed.
+pub(super) fn starts(daemon: &Daemon) -> Outcome<Cost> {
+    let mut clients = daemon.connect_many(CONNECTIONS)?;
     let mut phase = Phase::default();
     for round in 0..=ROUNDS {
         let mut open = Vec::with_capacity(CONNECTIONS);
         if round == 0 {
             start_all(&mut clients, &mut open)?;
         } else {
-            phase.time(&stage.daemon.clock, || start_all(&mut clients, &mut open))?;
+            phase.time(&daemon.clock, || start_all(&mut clients, &mut open))?;
         }
         for (client, &tx_id) in clients.iter_mut().zip(&open) {
             client.end(tx_id, false)?;
         }
     }
-    stage.add(id, phase.cost());
-    Ok(())
+    Ok(phase.cost())
 }
 
 /// Each connection overwrites leaves of a domain of its own: nobody is in anybody's way.
