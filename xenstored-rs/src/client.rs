@@ -6,12 +6,15 @@ use std::os::fd::AsFd;
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use xenstore_core::ConnId;
 
 /// A client's end of the daemon.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: UnixStream,
     token: Token,
+    /// The engine's side of it.
+    pub(crate) conn: ConnId,
     /// Process at the other end when it connected, if the kernel tells it.
     pub(crate) pid: Option<i32>,
     /// The kernel may have bytes for us: it tells so once, then it is ours to remember.
@@ -48,10 +51,15 @@ pub(crate) enum Writing {
 
 impl Client {
     /// Takes a connection in and asks to be told of what it sends.
-    pub(crate) fn register(mut stream: UnixStream, token: Token, registry: &Registry) -> io::Result<Self> {
+    pub(crate) fn register(
+        mut stream: UnixStream,
+        conn: ConnId,
+        token: Token,
+        registry: &Registry,
+    ) -> io::Result<Self> {
         registry.register(&mut stream, token, Interest::READABLE)?;
         let pid = getsockopt(&stream.as_fd(), PeerCredentials).ok().map(|credentials| credentials.pid());
-        Ok(Self { stream, token, pid, readable: false, ended: false, blocked: false, listed: false })
+        Ok(Self { stream, token, conn, pid, readable: false, ended: false, blocked: false, listed: false })
     }
 
     /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again.

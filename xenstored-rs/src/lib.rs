@@ -1,16 +1,26 @@
-//! The daemon.
+//! The daemon around the engine: command line, files, signals, log, and the loop that moves bytes.
+//!
+//! What a xenstore is lives in `xenstore-core`; this crate only carries bytes to it and does what it asks for.
 
 pub mod cli;
 pub mod cli_help;
+mod client;
 pub mod daemonise;
+mod effects;
+mod event_loop;
+mod listener;
 pub mod logging;
 pub mod notify;
 pub mod pid_file;
 pub mod rate_limit;
 pub mod rlimits;
+mod run;
 pub mod run_dir;
 pub mod signals;
 pub mod syslog;
 pub mod trace;
 mod trace_switch;
 mod trace_text;
+mod turn_times;
+
+pub use run::run;

@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, umask};
 
 /// Why the socket cannot be offered.
 #[derive(Debug, thiserror::Error)]
-pub enum ListenError {
+pub(crate) enum ListenError {
     /// Somebody answers there. Nothing was changed.
     #[error("another daemon answers at {}", path.display())]
     InUse {
@@ -38,7 +38,7 @@ pub enum ListenError {
 ///
 /// # Errors
 /// [`ListenError`]; a socket that is in use stays as it is.
-pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, ListenError> {
     let failed = |source| ListenError::Io { path: path.into(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

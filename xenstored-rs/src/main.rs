@@ -1,2 +1,7 @@
 //! Entry point of the daemon.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    xenstored_rs::run(std::env::args_os().skip(1))
+}

@@ -11,7 +11,7 @@ const POWERS: usize = 41;
 
 /// A histogram of durations, of fixed size.
 #[derive(Debug)]
-pub struct TurnTimes {
+pub(crate) struct TurnTimes {
     buckets: Box<[u64]>,
     count: u64,
     total: Duration,
@@ -33,7 +33,7 @@ impl Default for TurnTimes {
 
 impl TurnTimes {
     /// Adds a turn.
-    pub fn record(&mut self, took: Duration) {
+    pub(crate) fn record(&mut self, took: Duration) {
         self.count += 1;
         self.total += took;
         self.min = self.min.min(took);
@@ -43,7 +43,7 @@ impl TurnTimes {
 
     /// The duration that `percent` of all turns did not exceed, rounded up to the bucket's end and to what was seen.
     #[must_use]
-    pub fn percentile(&self, percent: u64) -> Duration {
+    pub(crate) fn percentile(&self, percent: u64) -> Duration {
         let wanted = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
@@ -57,7 +57,7 @@ impl TurnTimes {
 
     /// The figures for a person, one a line, times in microseconds.
     #[must_use]
-    pub fn report(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         let mean = if self.count == 0 { Duration::ZERO } else { self.total.div_f64(to_f64(self.count)) };
         let min = if self.count == 0 { Duration::ZERO } else { self.min };
         let mut text = format!("{:<15}: {}\n", "count", self.count);
@@ -84,7 +84,7 @@ fn to_f64(count: u64) -> f64 {
 fn bucket(took: Duration) -> usize {
     let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(PARTS as u64);
     let power = nanos.ilog2() as usize;
-    let part = (nanos >> (power - 3)) as usize - PARTS;
+    let part = usize::try_from(nanos >> (power - 3)).unwrap_or(usize::MAX) - PARTS;
     ((power - 3) * PARTS + part).min(PARTS * POWERS - 1)
 }
 
@@ -128,7 +128,8 @@ mod tests {
         let mut times = TurnTimes::default();
         assert!(times.report().starts_with("count          : 0\n"));
         times.record(Duration::from_micros(3));
-        let names: Vec<String> = times.report().lines().map(|line| line.split(':').next().unwrap().trim().to_owned()).collect();
+        let names: Vec<String> =
+            times.report().lines().map(|line| line.split(':').next().unwrap().trim().to_owned()).collect();
         assert_eq!(names, ["count", "min", "median", "mean", "95th percentile", "max"]);
     }
 }

@@ -225,7 +225,7 @@ mod tests {
                         real = None;
                     }
                 }
-                if step % 16 == 0 {
+                if step.is_multiple_of(16) {
                     snapshots.push((real.clone(), model.clone()));
                 }
             }

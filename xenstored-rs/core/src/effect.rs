@@ -140,3 +140,15 @@ pub enum Trace {
         conn: ConnId,
     },
 }
+
+impl Trace {
+    /// The connection that the moment is about.
+    #[must_use]
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::In { conn, .. } | Self::Out { conn, .. } | Self::Create { conn, .. } | Self::Destroy { conn, .. } => {
+                Some(*conn)
+            }
+        }
+    }
+}

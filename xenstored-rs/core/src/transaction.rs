@@ -201,8 +201,8 @@ impl Transaction {
         if self.is_unchallenged(current) {
             return Ok(());
         }
-        let holds = |(path, relied): (&Box<[u8]>, &Relied)| relied.holds(self.base.find(path), current.find(path));
-        if self.relied.iter().all(holds) { Ok(()) } else { Err(XsError::Again) }
+        let holds = self.relied.iter().all(|(path, relied)| relied.holds(self.base.find(path), current.find(path)));
+        if holds { Ok(()) } else { Err(XsError::Again) }
     }
 
     /// Whether nobody changed anything since the start.

@@ -56,7 +56,7 @@ pub(crate) struct NewWatch<'a> {
 /// Watches of one path and the paths below it.
 #[derive(Debug, Default)]
 struct Place {
-    below: BTreeMap<Box<[u8]>, Place>,
+    below: BTreeMap<Box<[u8]>, Self>,
     /// In the order of registration.
     watches: BTreeMap<u64, WatchId>,
 }

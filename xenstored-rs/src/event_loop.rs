@@ -1,0 +1,372 @@
+//! The loop: poll, feed, step, perform, flush.
+//!
+//! One thread does everything. A turn reads once from each client that sent something, lets the engine serve each
+//! within its budget, does what the engine asks for, and sends all that came of it, each client's replies in one write.
+
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use mio::net::UnixListener;
+use mio::{Events, Interest, Poll, Token};
+use nix::errno::Errno;
+use tracing::{error, info, warn};
+use xenstore_core::{CloseReason, ConnId, Effect, Engine, Question, Time};
+use xenstore_wire::Op;
+
+use crate::client::{Client, Reading, Writing};
+use crate::effects::Effects;
+use crate::signals::{Signal, Signals};
+use crate::turn_times::TurnTimes;
+
+const LISTENER: Token = Token(0);
+const SIGNALS: Token = Token(1);
+
+/// Token of the client whose connection has index 0.
+const FIRST_CLIENT: usize = 2;
+
+/// Bytes read from a client at a time.
+const READ_SIZE: usize = 16 << 10;
+
+/// Connections accepted in one turn; then those that are there come first.
+const ACCEPT_BUDGET: usize = 64;
+
+/// When to try again to accept after descriptors ran out, if none of ours is freed before.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// A turn that took this long is worth a line in the log.
+const LONG_TURN: Duration = Duration::from_secs(1);
+
+/// How accepting goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepting {
+    /// Nobody waits, as far as we know.
+    Idle,
+    /// Somebody may be waiting.
+    Due,
+    /// Descriptors ran out.
+    Paused,
+}
+
+/// The daemon's loop and all that it drives.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    poll: Poll,
+    listener: UnixListener,
+    signals: Signals,
+    engine: Engine,
+    /// By index of the engine's connection.
+    clients: Vec<Option<Client>>,
+    /// Clients that may be read from.
+    to_read: Vec<ConnId>,
+    /// Clients that send no more, until all that they sent is served.
+    ended: Vec<ConnId>,
+    accepting: Accepting,
+    /// Connections refused since descriptors ran out are not logged one by one.
+    exhausted: bool,
+    effects: Effects,
+    turns: TurnTimes,
+    started: Instant,
+    buffer: Box<[u8]>,
+}
+
+impl EventLoop {
+    /// A loop that serves `listener`'s clients with `engine`.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptors left.
+    pub(crate) fn new(
+        mut listener: UnixListener,
+        mut signals: Signals,
+        mut engine: Engine,
+        effects: Effects,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
+        engine.set_tracing(effects.wants_trace());
+        Ok(Self {
+            poll,
+            listener,
+            signals,
+            engine,
+            clients: Vec::new(),
+            to_read: Vec::new(),
+            ended: Vec::new(),
+            accepting: Accepting::Due,
+            exhausted: false,
+            effects,
+            turns: TurnTimes::default(),
+            started: Instant::now(),
+            buffer: vec![0; READ_SIZE].into_boxed_slice(),
+        })
+    }
+
+    /// Serves until a signal asks for the end.
+    ///
+    /// # Errors
+    /// If polling fails: nothing can be served then.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut more = true;
+        loop {
+            match self.poll.poll(&mut events, self.timeout(more)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            let began = Instant::now();
+            let now = Time(began.duration_since(self.started));
+            if !self.take_events(&events) {
+                self.effects.finish();
+                return Ok(());
+            }
+            more = self.turn(now);
+            let took = began.elapsed();
+            self.turns.record(took);
+            if took > LONG_TURN {
+                warn!(milliseconds = took.as_millis(), "a turn of the loop took long");
+            }
+        }
+    }
+
+    /// How long to wait for events.
+    fn timeout(&self, more: bool) -> Option<Duration> {
+        if more || !self.to_read.is_empty() || self.accepting == Accepting::Due {
+            return Some(Duration::ZERO);
+        }
+        let retry = (self.accepting == Accepting::Paused).then_some(ACCEPT_RETRY);
+        let log = self.effects.next_deadline().map(|deadline| deadline.saturating_sub(self.started.elapsed()));
+        [retry, log].into_iter().flatten().min()
+    }
+
+    /// Notes what the kernel tells; false where the end is asked for.
+    fn take_events(&mut self, events: &Events) -> bool {
+        if self.accepting == Accepting::Paused && events.is_empty() {
+            self.accepting = Accepting::Due;
+        }
+        for event in events {
+            match event.token() {
+                LISTENER if self.accepting != Accepting::Paused => self.accepting = Accepting::Due,
+                LISTENER => {}
+                SIGNALS => {
+                    for signal in self.signals.pending() {
+                        match signal {
+                            Signal::ReopenTrace => self.effects.reopen_trace(),
+                            Signal::Terminate => return false,
+                        }
+                    }
+                }
+                Token(token) => {
+                    let Some(client) = self.clients.get_mut(token - FIRST_CLIENT).and_then(Option::as_mut) else {
+                        continue;
+                    };
+                    if event.is_readable() || event.is_error() {
+                        client.readable = true;
+                        if !client.listed {
+                            client.listed = true;
+                            self.to_read.push(client.conn);
+                        }
+                    }
+                    if event.is_writable() && client.unblock(self.poll.registry()) {
+                        let conn = client.conn;
+                        self.flush_one(conn);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// One turn; true where requests are left for the next.
+    fn turn(&mut self, now: Time) -> bool {
+        self.effects.begin_turn(now);
+        if self.accepting == Accepting::Due {
+            self.accept();
+        }
+        for conn in std::mem::take(&mut self.to_read) {
+            self.read(conn, now);
+            if self.engine.output_is_urgent() {
+                self.flush();
+            }
+        }
+        let more = self.engine.step(now);
+        self.perform();
+        self.flush();
+        self.perform();
+        self.end_clients();
+        self.effects.end_turn(now);
+        more
+    }
+
+    /// Takes in those who wait to connect.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPT_BUDGET {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if self.exhausted {
+                        self.exhausted = false;
+                        info!("descriptors are free again, connections are accepted");
+                    }
+                    self.take_in(stream);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.accepting = Accepting::Idle;
+                    return;
+                }
+                Err(error) => {
+                    self.pause_accepting(&error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Descriptors or memory ran out, or one connection broke before it was taken.
+    fn pause_accepting(&mut self, error: &io::Error) {
+        let errno = error.raw_os_error().map(Errno::from_raw);
+        if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) {
+            self.accepting = Accepting::Paused;
+            if !self.exhausted {
+                self.exhausted = true;
+                warn!(clients = self.engine.connection_count(), %error, "no connection can be accepted until others end");
+            }
+        }
+    }
+
+    fn take_in(&mut self, stream: mio::net::UnixStream) {
+        let Ok(conn) = self.engine.open_socket() else { return };
+        let token = Token(FIRST_CLIENT + conn.index());
+        match Client::register(stream, conn, token, self.poll.registry()) {
+            Ok(client) => {
+                if self.clients.len() <= conn.index() {
+                    self.clients.resize_with(conn.index() + 1, || None);
+                }
+                self.clients[conn.index()] = Some(client);
+            }
+            Err(error) => {
+                self.engine.close(conn);
+                warn!(%error, "a connection could not be taken in");
+            }
+        }
+    }
+
+    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        self.clients.get_mut(conn.index()).and_then(Option::as_mut)
+    }
+
+    /// Reads once from a client, if its turn has come.
+    fn read(&mut self, conn: ConnId, now: Time) {
+        let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
+        client.listed = false;
+        // A client with requests waiting is listed again when they are served.
+        if !client.readable || !self.engine.wants_input(conn) {
+            return;
+        }
+        match client.read(&mut self.buffer) {
+            Reading::Bytes(count) => {
+                if client.readable {
+                    client.listed = true;
+                    self.to_read.push(conn);
+                }
+                self.engine.receive(conn, &self.buffer[..count], now);
+            }
+            Reading::Nothing => {}
+            Reading::End => self.ended.push(conn),
+            Reading::Broken => self.drop_client(conn),
+        }
+    }
+
+    /// Sends what waits to be sent.
+    fn flush(&mut self) {
+        while let Some(conn) = self.engine.next_output() {
+            self.flush_one(conn);
+        }
+    }
+
+    fn flush_one(&mut self, conn: ConnId) {
+        let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
+        match client.write(self.engine.output(conn), self.poll.registry()) {
+            Writing::Bytes(count) => {
+                self.engine.sent(conn, count);
+                // Reading may have waited for this.
+                if client.readable && !client.listed {
+                    client.listed = true;
+                    self.to_read.push(conn);
+                }
+            }
+            Writing::Broken => self.drop_client(conn),
+        }
+    }
+
+    /// Does what the engine asks for.
+    fn perform(&mut self) {
+        while let Some(effect) = self.engine.next_effect() {
+            match effect {
+                Effect::Close { conn, reason } => self.give_up(conn, &reason),
+                Effect::Ask { conn, question: Question::Turns } => {
+                    let mut report = self.turns.report().into_bytes();
+                    report.push(0);
+                    self.engine.answer(conn, Ok(report));
+                }
+                Effect::Ask { conn, question } => {
+                    let answer = self.effects.answer(question);
+                    self.engine.set_tracing(self.effects.wants_trace());
+                    self.engine.answer(conn, answer);
+                }
+                Effect::Trace(moment) => {
+                    let pid = moment.conn().and_then(|conn| self.clients.get(conn.index())?.as_ref()?.pid);
+                    self.effects.trace(&moment, pid);
+                }
+                Effect::Note(note) => self.effects.note(note),
+                Effect::Release { .. } => {}
+            }
+        }
+    }
+
+    /// Ends a connection that the engine gave up, after a last attempt to send what waits.
+    fn give_up(&mut self, conn: ConnId, reason: &CloseReason) {
+        let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
+        let client_pid = client.pid;
+        match reason {
+            CloseReason::TooLong { len } => {
+                self.effects.complain("payload", || {
+                    warn!(client_pid, len, "a client announced a payload that is too long; its connection is closed");
+                });
+            }
+            CloseReason::OutputFull { bytes } => {
+                self.effects.complain("unread", || {
+                    warn!(client_pid, bytes, "a client does not read what it is sent; its connection is closed");
+                });
+            }
+            CloseReason::Failed { what, op } => {
+                let op = Op::from_number(*op).map_or("unknown", Op::name);
+                error!(client_pid, op, what, "the daemon failed at a request; its connection is closed");
+            }
+        }
+        client.write(self.engine.output(conn), self.poll.registry());
+        self.drop_client(conn);
+    }
+
+    /// Closes the connections of clients that send no more and have all their answers.
+    fn end_clients(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.retain(|&conn| {
+            let waits = self.client(conn).is_some_and(|client| client.ended) && self.engine.is_busy(conn);
+            if !waits && self.client(conn).is_some_and(|client| client.ended) {
+                self.drop_client(conn);
+            }
+            waits
+        });
+        ended.append(&mut self.ended);
+        self.ended = ended;
+    }
+
+    fn drop_client(&mut self, conn: ConnId) {
+        if let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::take) {
+            drop(client);
+            self.engine.close(conn);
+            if self.accepting == Accepting::Paused {
+                self.accepting = Accepting::Due;
+            }
+        }
+    }
+}

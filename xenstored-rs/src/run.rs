@@ -1,0 +1,236 @@
+//! From the command line to the loop.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use tracing::{error, info, warn};
+use xenstore_core::{BufferCap, Config, DomId, Engine, Existence, Limit, Limits, Quota};
+
+use crate::cli::{self, Command, Mode, Options};
+use crate::cli_help;
+use crate::daemonise::{self, Readiness, Side, Verdict};
+use crate::effects::Effects;
+use crate::event_loop::EventLoop;
+use crate::listener;
+use crate::logging::{self, LogOptions};
+use crate::notify::Notifier;
+use crate::pid_file::{self, PidFile, PidFileError};
+use crate::rlimits::{self, HostLimits};
+use crate::run_dir::RunDir;
+use crate::signals::Signals;
+use crate::trace::Trace;
+
+/// Exit status of a command line that cannot be followed.
+const USAGE: u8 = 2;
+
+/// Exit status of a daemon that could not start.
+const FAILED: u8 = 1;
+
+/// Part of the host's memory that buffers of connections may take.
+const BUFFER_SHARE: u64 = 16;
+
+/// Bytes of buffers that a connection may take at its worst, beside events that it does not read.
+const BYTES_PER_DESCRIPTOR: u64 = 64 << 10;
+
+/// Why the daemon does not start, with the exit status that goes with it.
+#[derive(Debug)]
+struct Stop {
+    status: u8,
+    message: String,
+}
+
+impl Stop {
+    fn new(error: &dyn std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        Self { status: FAILED, message }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::new(&error)
+    }
+}
+
+/// Runs the daemon with these arguments (without the program's name).
+pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
+    let options = match cli::parse(arguments) {
+        Ok(Command::Help) => return print(cli_help::help()),
+        Ok(Command::Version) => return print(&cli_help::version()),
+        Ok(Command::Run(options)) => options,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    match start(&options) {
+        Ok(code) => code,
+        Err(Stop { status, message }) => fail(status, &message),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+fn print(text: &str) -> ExitCode {
+    print!("{text}");
+    if std::io::stdout().flush().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+#[expect(clippy::print_stderr, reason = "there is no log yet, or nobody who reads it")]
+fn fail(status: u8, message: &str) -> ExitCode {
+    eprintln!("xenstored-rs: {message}");
+    ExitCode::from(status)
+}
+
+/// What can be refused at once is, before the process leaves its terminal.
+fn start(options: &Options) -> Result<ExitCode, Stop> {
+    if options.mode == Mode::Host {
+        let message = "this release serves sockets only; start it with --no-domain-init".to_owned();
+        return Err(Stop { status: USAGE, message });
+    }
+    let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref())?;
+    daemonise::close_to_others();
+    files.create_missing()?;
+    match pid_file::probe(&files.pid_file) {
+        Err(running @ PidFileError::AlreadyRunning { .. }) => return Ok(already_running(&running)),
+        probed => probed?,
+    }
+    logging::start(LogOptions { daemonises: !options.no_fork, verbose: options.verbose })?;
+    let notifier = Notifier::from_environment().unwrap_or_else(|error| {
+        warn!(%error, "NOTIFY_SOCKET is of no use");
+        Notifier::default()
+    });
+    let readiness = if options.no_fork {
+        Readiness::foreground()
+    } else {
+        match daemonise::daemonise()? {
+            Side::Daemon(readiness) => readiness,
+            Side::Launcher(Verdict::Ready { pid }) => {
+                return Ok(if options.output_pid { print(&format!("{pid}\n")) } else { ExitCode::SUCCESS });
+            }
+            Side::Launcher(Verdict::Failed { status, message }) => return Ok(fail(status, &message)),
+        }
+    };
+    match prepare(options, &files) {
+        Ok((pid_file, events)) => Ok(serve(options, pid_file, events, readiness, &notifier)),
+        Err(Stop { status, message }) => {
+            if readiness.failed(status, &message) {
+                return Ok(ExitCode::from(status));
+            }
+            Err(Stop { status, message })
+        }
+    }
+}
+
+/// Another daemon lives: that is what the caller wanted.
+#[expect(clippy::print_stderr, reason = "the caller reads it")]
+fn already_running(running: &PidFileError) -> ExitCode {
+    eprintln!("xenstored-rs: {running}");
+    ExitCode::SUCCESS
+}
+
+/// Everything that must work before anybody is served.
+fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, EventLoop), Stop> {
+    daemonise::ignore_sigpipe()?;
+    let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
+        running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
+        error => Stop::new(&error),
+    })?;
+    for remark in &options.remarks {
+        warn!("{remark}");
+    }
+    match rlimits::raise_nofile() {
+        Ok(raised) if raised.from < raised.to => info!(from = raised.from, to = raised.to, "descriptor limit raised"),
+        Ok(_) => {}
+        Err(error) => warn!(%error, "the descriptor limit stays as it is"),
+    }
+    let mut trace = Trace::new(options.trace_switches);
+    if let Some(file) = &options.trace_file {
+        trace.set_file(files.resolve(file)?)?;
+    }
+    let signals = Signals::new()?;
+    let engine = Engine::new(config(options));
+    let listener = listener::listen(&files.socket)?;
+    let events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))?;
+    info!(socket = %files.socket.display(), "listening");
+    Ok((pid_file, events))
+}
+
+/// Reports readiness and serves until the end.
+fn serve(
+    options: &Options,
+    pid_file: PidFile,
+    mut events: EventLoop,
+    readiness: Readiness,
+    notifier: &Notifier,
+) -> ExitCode {
+    if options.no_fork && options.output_pid {
+        print(&format!("{}\n", std::process::id()));
+    }
+    if let Err(error) = readiness.ready() {
+        error!(%error, "the start cannot be reported");
+        return ExitCode::from(FAILED);
+    }
+    if let Err(error) = notifier.ready("serving sockets") {
+        warn!(%error, "the service manager cannot be told");
+    }
+    let ran = events.run();
+    if let Err(error) = notifier.stopping() {
+        warn!(%error, "the service manager cannot be told");
+    }
+    if let Err(error) = pid_file.remove() {
+        warn!(error = &error as &dyn std::error::Error, "the pid file stays");
+    }
+    match ran {
+        Ok(()) => {
+            info!("ending as asked");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            error!(%error, "polling fails");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// The engine's settings from the command line and the host.
+fn config(options: &Options) -> Config {
+    let mut limits = Limits::default();
+    for setting in &options.quotas {
+        if let Some(quota) = Quota::from_name(setting.quota.name().as_bytes()) {
+            limits.set(Limit::Hard(quota), setting.value);
+        }
+    }
+    for setting in &options.soft_quotas {
+        limits.set(Limit::SoftMemory, setting.value);
+    }
+    Config {
+        store_domid: DomId(options.master_domid),
+        priv_domid: DomId(options.privileged_domid),
+        existence: Existence::Assumed,
+        limits,
+        keep_orphans: options.keep_orphans,
+        buffers: buffer_cap(),
+    }
+}
+
+/// What connections may hold in buffers on this host: so much for each descriptor, but no more than its share of the
+/// memory.
+fn buffer_cap() -> BufferCap {
+    let host = match HostLimits::read() {
+        Ok(host) => host,
+        Err(error) => {
+            warn!(%error, "the host's limits cannot be read");
+            return BufferCap::default();
+        }
+    };
+    let by_descriptors = host.nofile.saturating_mul(BYTES_PER_DESCRIPTOR);
+    let by_memory = host.mem_total.map(|total| total / BUFFER_SHARE);
+    let (bytes, source) = match by_memory {
+        Some(bytes) if bytes < by_descriptors => (bytes, format!("1/{BUFFER_SHARE} of the host's memory")),
+        _ => (by_descriptors, format!("{} descriptors of {BYTES_PER_DESCRIPTOR} bytes", host.nofile)),
+    };
+    BufferCap { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), source }
+}
