@@ -41,7 +41,7 @@ pub(crate) fn special_depth_is_allowed(depth: u32) -> bool {
 /// A watch on `@introduceDomain/<domid>` hears of that domain, as one on `@releaseDomain/<domid>` does.
 pub(crate) const INTRODUCE_HAS_DOMAIN_WATCHES: bool = true;
 
-/// `RELEASE`, `RESUME` and `SET_TARGET` of a number that no domain can have is a slip of the caller.
+/// `RELEASE` and `RESUME` of a number that no domain can have is a slip of the caller.
 pub(crate) const RESERVED_DOMID: XsError = XsError::Inval;
 
 /// `INTRODUCE` of a domain that the host does not know.
@@ -50,8 +50,11 @@ pub(crate) const INTRODUCE_UNKNOWN: XsError = XsError::NoEnt;
 /// `SET_PERMS` and `GET_PERMS` of an `@` name other than the two special nodes.
 pub(crate) const UNKNOWN_SPECIAL: XsError = XsError::NoEnt;
 
-/// Without a ring of its own (sockets only) domain 0 was never introduced.
-pub(crate) const DOM0_IS_INTRODUCED: bool = false;
+/// The store's own domain counts as introduced even where it has no ring (sockets only).
+pub(crate) const DOM0_IS_INTRODUCED: bool = true;
+
+/// `SET_TARGET` of a domain that counts as introduced and has no ring.
+pub(crate) const TARGET_WITHOUT_RING: XsError = XsError::Inval;
 
 /// Within a transaction, RM of nothing and MKDIR of what is there leave nothing to commit, so a transaction of those
 /// and reads alone is read-only.
@@ -67,11 +70,20 @@ pub(crate) fn poisons(error: XsError) -> bool {
 /// commit as outside of one.
 pub(crate) const REMOVAL_JUDGES_OLD_PARENT: bool = true;
 
-/// A node that grew over the node-size quota (by its owner's superiors, or by a quota lowered since) may still be
-/// overwritten with anything that does not make it larger.
-pub(crate) fn node_size_is_refused(old: usize, new: usize, limit: usize) -> bool {
-    new > limit && new > old
+/// Privileged callers need no permission, so their overwriting relies on none: only on the node being there.
+pub(crate) fn relies_on_permissions(privileged: bool) -> bool {
+    !privileged
 }
+
+/// At a commit a conflict is found before a lack of node quota: what the client reads again may be smaller.
+pub(crate) const CONFLICT_BEFORE_QUOTA: bool = true;
+
+/// A node that went with one above it and is written again in the same transaction has its event where it was
+/// written, not where it went.
+pub(crate) const REWRITTEN_MOVES_BACK: bool = true;
+
+/// A domain's targets end with it, before the events of its end: who had rights through it hears no more of it.
+pub(crate) const TARGETS_END_FIRST: bool = true;
 
 /// A part of a child list takes as many whole names as keep the payload below the limit; the end mark may fill it.
 pub(crate) fn part_is_full(payload: usize) -> bool {

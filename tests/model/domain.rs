@@ -40,7 +40,7 @@ impl Model {
 
     /// Whether the domain has a ring that is served.
     pub(crate) fn is_introduced(&self, domid: u16) -> bool {
-        self.domains.get(&domid).is_some_and(|domain| domain.introduced)
+        (domid == 0 && choice::DOM0_IS_INTRODUCED) || self.domains.get(&domid).is_some_and(|domain| domain.introduced)
     }
 
     /// The record of a domain, made at its first use.
@@ -55,7 +55,7 @@ impl Model {
         let domid: u16 = payload::number(domid)?;
         let _: u64 = payload::number(gfn)?;
         let port: u32 = payload::number(port)?;
-        if port == 0 {
+        if port == 0 || domid == 0 || domid >= choice::FIRST_RESERVED {
             return Err(XsError::Inval);
         }
         if !self.host.contains(&domid) {
@@ -103,11 +103,7 @@ impl Model {
     /// `IS_DOMAIN_INTRODUCED domid`.
     pub(crate) fn is_domain_introduced(&self, args: &[u8]) -> Result<Vec<u8>, XsError> {
         let domid = payload::number(payload::one_string(args)?)?;
-        let yes = match domid {
-            choice::DOMID_SELF => true,
-            0 => choice::DOM0_IS_INTRODUCED,
-            _ => self.is_introduced(domid),
-        };
+        let yes = domid == choice::DOMID_SELF || self.is_introduced(domid);
         Ok(if yes { b"T\0".to_vec() } else { b"F\0".to_vec() })
     }
 
@@ -122,8 +118,13 @@ impl Model {
     pub(crate) fn set_target(&mut self, args: &[u8]) -> Result<Vec<u8>, XsError> {
         let [domid, target] = payload::exactly(args)?;
         let (domid, target): (u16, u16) = (payload::number(domid)?, payload::number(target)?);
-        if !self.is_introduced(domid) || !self.is_introduced(target) {
-            return Err(XsError::NoEnt);
+        for end in [domid, target] {
+            if end == 0 && choice::DOM0_IS_INTRODUCED {
+                return Err(choice::TARGET_WITHOUT_RING);
+            }
+            if !self.is_introduced(end) {
+                return Err(XsError::NoEnt);
+            }
         }
         self.record(domid).target = Some(target);
         Ok(OK.to_vec())
@@ -144,8 +145,7 @@ impl Model {
         } else if !self.caller(conn).privileged {
             return Err(XsError::Access);
         } else {
-            let [domid] = payload::exactly(args)?;
-            let domid = payload::number(domid)?;
+            let domid = payload::number(payload::one_string(args)?)?;
             if !self.is_known(domid) {
                 return Err(XsError::NoEnt);
             }
@@ -196,6 +196,9 @@ impl Model {
     fn depart(&mut self, domid: u16) {
         let was_introduced = self.is_introduced(domid);
         self.connections.remove(&Conn::Domain(domid));
+        if choice::TARGETS_END_FIRST {
+            self.end_targets(domid);
+        }
         for path in self.tree.paths() {
             let Some(node) = self.tree.get(&path) else { continue };
             let before = self.tree.clone();
@@ -228,12 +231,16 @@ impl Model {
             }
         }
         self.domains.remove(&domid);
-        for domain in self.domains.values_mut().filter(|domain| domain.target == Some(domid)) {
-            domain.target = None;
-        }
+        self.end_targets(domid);
         if was_introduced {
             self.tell_of_domain(RELEASE_DOMAIN, None);
             self.tell_of_domain(RELEASE_DOMAIN, Some(domid));
+        }
+    }
+
+    fn end_targets(&mut self, domid: u16) {
+        for domain in self.domains.values_mut().filter(|domain| domain.target == Some(domid)) {
+            domain.target = None;
         }
     }
 

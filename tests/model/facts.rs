@@ -7,11 +7,15 @@ mod requests;
 mod transactions;
 mod watches;
 
-use crate::{adapter::Store, model::Model};
+use crate::{adapter::Store, engine::EngineStore, model::Model};
 
 /// The stores that every fact must hold for.
 type Make = fn() -> Box<dyn Store>;
 
 fn model() -> Box<dyn Store> {
     Box::new(Model::new())
+}
+
+fn engine() -> Box<dyn Store> {
+    Box::new(EngineStore::new())
 }

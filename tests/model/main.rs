@@ -9,7 +9,9 @@ mod adapter;
 #[allow(dead_code, reason = "the player of socket cases needs more of it")]
 mod case;
 mod choice;
+mod compare;
 mod domain;
+mod engine;
 mod facts;
 mod model;
 mod output;
@@ -17,18 +19,36 @@ mod path;
 mod permission;
 mod player;
 mod quota;
+mod random;
 mod requests;
+mod steps;
 mod store;
 mod talk;
 mod transaction;
 mod watch;
 
+use adapter::Store;
+use engine::EngineStore;
 use model::Model;
+
+fn plays_every_conformance_case(make: fn() -> Box<dyn Store>) {
+    let cases = player::all_cases();
+    assert!(cases.len() >= 160, "all three files are played");
+    let wrong: Vec<_> = cases.iter().filter_map(|case| player::play(make().as_mut(), case).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
 
 #[test]
 fn the_model_holds_every_conformance_case() {
-    let cases = player::all_cases();
-    assert!(cases.len() >= 160, "all three files are played");
-    let wrong: Vec<_> = cases.iter().filter_map(|case| player::play(&mut Model::new(), case).err()).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    plays_every_conformance_case(|| Box::new(Model::new()));
+}
+
+#[test]
+fn the_engine_holds_every_conformance_case() {
+    plays_every_conformance_case(|| Box::new(EngineStore::new()));
+}
+
+#[test]
+fn the_engine_agrees_with_the_model() {
+    random::compare(|| Box::new(EngineStore::new()));
 }

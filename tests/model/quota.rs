@@ -83,7 +83,7 @@ impl Model {
     pub(crate) fn get_quota(&self, args: &[u8]) -> Result<Vec<u8>, XsError> {
         let strings: Vec<_> = payload::strings(args).collect();
         let value = match strings.as_slice() {
-            [] => DEFAULTS.map(|(name, _)| name).join(" "),
+            [] if args.is_empty() => DEFAULTS.map(|(name, _)| name).join(" "),
             [name] => self.quotas[named(name)?].to_string(),
             [domid, name] => {
                 let domid = payload::number(domid)?;

@@ -1,4 +1,4 @@
-//! Requests about nodes, watches and transactions.
+//! Requests about nodes.
 
 use crate::{
     adapter::Conn,
@@ -8,16 +8,16 @@ use crate::{
     permission::{OWNER, Permission, READ, WRITE, show},
     store::{Change, INTRODUCE_DOMAIN, Node, RELEASE_DOMAIN, Tree},
     transaction::{Reliance, Transaction},
-    watch::{Fired, Watch},
+    watch::Fired,
 };
 use xenstore_wire::{OK, XsError, payload};
 
-/// The reply of a request that gives nothing back.
-type Answer = Result<Vec<u8>, XsError>;
+/// What a request gives back: the reply's payload.
+pub(crate) type Answer = Result<Vec<u8>, XsError>;
 
 impl Model {
     /// The absolute path that the caller means, special names included.
-    fn any_path(&self, conn: Conn, path: &[u8]) -> Result<Vec<u8>, XsError> {
+    pub(crate) fn any_path(&self, conn: Conn, path: &[u8]) -> Result<Vec<u8>, XsError> {
         let most = self.caller_limit(conn, "path-max").map_or(usize::MAX, |most| most.try_into().unwrap());
         path::canonical(path, self.caller(conn).domid, most)
     }
@@ -28,13 +28,10 @@ impl Model {
         if path::is_special(&path) { Err(XsError::Inval) } else { Ok(path) }
     }
 
-    /// The absolute path of a node or of one of the two special nodes.
-    fn node_or_special_path(&self, conn: Conn, path: &[u8]) -> Result<Vec<u8>, XsError> {
-        let path = self.any_path(conn, path)?;
-        if path::is_special(&path) && path != INTRODUCE_DOMAIN && path != RELEASE_DOMAIN {
-            return Err(choice::UNKNOWN_SPECIAL);
-        }
-        Ok(path)
+    /// Lets nodes and the two special nodes through.
+    fn refuse_unknown_special(path: &[u8]) -> Result<(), XsError> {
+        let known = !path::is_special(path) || path == INTRODUCE_DOMAIN || path == RELEASE_DOMAIN;
+        if known { Ok(()) } else { Err(choice::UNKNOWN_SPECIAL) }
     }
 
     /// The node at a path, if the caller has all the wanted rights.
@@ -60,8 +57,7 @@ impl Model {
     fn rely(&mut self, origin: Origin, path: &[u8], on: Reliance) -> Result<(), XsError> {
         let most = self.caller_limit(origin.conn, "transaction-nodes");
         let Some(transaction) = self.transaction(origin) else { return Ok(()) };
-        let touched = transaction.relied.len() as u64 + u64::from(!transaction.relied.contains_key(path));
-        if most.is_some_and(|most| touched > most) {
+        if most.is_some_and(|most| transaction.touched_with(path) > most) {
             transaction.poisoned = true;
             return Err(XsError::NoSpc);
         }
@@ -69,12 +65,17 @@ impl Model {
         Ok(())
     }
 
+    /// With the permissions too, where the caller needs them.
+    fn with_the_right(&self, origin: Origin, on: Reliance) -> Reliance {
+        Reliance { permissions: choice::relies_on_permissions(self.caller(origin.conn).privileged), ..on }
+    }
+
     fn transaction(&mut self, origin: Origin) -> Option<&mut Transaction> {
         self.connections.get_mut(&origin.conn)?.transactions.get_mut(&origin.tx_id)
     }
 
     /// Makes a request's changes where it asked for them, and tells of them unless a transaction holds them back.
-    fn perform(&mut self, origin: Origin, changes: Vec<Change>, fired: Vec<Fired>) -> Answer {
+    pub(crate) fn perform(&mut self, origin: Origin, changes: Vec<Change>, fired: Vec<Fired>) -> Answer {
         if let Some(transaction) = self.transaction(origin) {
             transaction.wrote_idly |= changes.is_empty();
             transaction.perform(changes, fired);
@@ -108,7 +109,8 @@ impl Model {
 
     /// `GET_PERMS path`.
     pub(crate) fn get_perms(&mut self, origin: Origin, args: &[u8]) -> Answer {
-        let path = self.node_or_special_path(origin.conn, payload::one_string(args)?)?;
+        let path = self.any_path(origin.conn, payload::one_string(args)?)?;
+        Self::refuse_unknown_special(&path)?;
         self.rely(origin, &path, Reliance::NODE)?;
         Ok(show(&self.look_up(self.view(origin), origin.conn, &path, READ)?.permissions))
     }
@@ -116,7 +118,7 @@ impl Model {
     /// `DIRECTORY path`.
     pub(crate) fn directory(&mut self, origin: Origin, args: &[u8]) -> Answer {
         let path = self.node_path(origin.conn, payload::one_string(args)?)?;
-        self.rely(origin, &path, Reliance::LIST)?;
+        self.rely(origin, &path, self.with_the_right(origin, Reliance::LIST))?;
         self.look_up(self.view(origin), origin.conn, &path, READ)?;
         Ok(self.view(origin).list(&path))
     }
@@ -126,7 +128,7 @@ impl Model {
         let [path, offset] = payload::exactly(args)?;
         let path = self.node_path(origin.conn, path)?;
         let offset: u64 = payload::number(offset)?;
-        self.rely(origin, &path, Reliance::LIST)?;
+        self.rely(origin, &path, self.with_the_right(origin, Reliance::LIST))?;
         let tree = self.view(origin);
         let generation = self.look_up(tree, origin.conn, &path, READ)?.list_generation;
         let list = tree.list(&path);
@@ -166,13 +168,13 @@ impl Model {
         if tree.get(&path).is_none() {
             return self.create(origin, &tree, &path, value);
         }
-        self.rely(origin, &path, Reliance::PERMISSIONS)?;
         let owner = self.look_up(&tree, origin.conn, &path, WRITE)?.owner();
+        self.rely(origin, &path, self.with_the_right(origin, Reliance::EXISTENCE))?;
         let Some(value) = value else { return self.perform(origin, Vec::new(), Vec::new()) };
         let changes = vec![Change::Value { path: path.clone(), value: value.to_vec() }];
         let mut after = tree.clone();
         after.apply(&changes[0]);
-        if self.size_is_refused(origin.conn, &tree, &after, &path) {
+        if self.size_is_refused(origin.conn, &after, &path) {
             return self.refuse(origin, XsError::NoSpc);
         }
         if self.memory_is_refused(origin.conn, &tree, &after, owner) {
@@ -191,15 +193,14 @@ impl Model {
             missing.insert(0, here.to_vec());
             here = path::parent(here).expect("the nearest node is above");
         }
-        for new in &missing {
-            self.rely(origin, new, Reliance::NODE)?;
-        }
-        self.rely(origin, &nearest, Reliance::PERMISSIONS)?;
         match self.look_up(tree, origin.conn, path, WRITE) {
             Err(XsError::NoEnt) => {}
             Err(error) => return Err(error),
             Ok(_) => unreachable!("the node is missing"),
         }
+        // With the first missing node all others are missing too.
+        self.rely(origin, &nearest, Reliance::PERMISSIONS)?;
+        self.rely(origin, &missing[0], Reliance::EXISTENCE)?;
         let caller = self.caller(origin.conn);
         let mut permissions = tree.get(&nearest).expect("the nearest node is there").permissions.clone();
         if !caller.privileged {
@@ -220,7 +221,7 @@ impl Model {
         if self.caller_limit(origin.conn, "nodes").is_some_and(|most| after.owned(owner) > most) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if missing.iter().chain([&nearest]).any(|path| self.size_is_refused(origin.conn, tree, &after, path)) {
+        if missing.iter().chain([&nearest]).any(|path| self.size_is_refused(origin.conn, &after, path)) {
             return self.refuse(origin, XsError::NoSpc);
         }
         if self.memory_is_refused(origin.conn, tree, &after, owner) {
@@ -229,28 +230,26 @@ impl Model {
         self.perform(origin, changes, vec![Fired::subtree(path)])
     }
 
-    /// Whether a change makes a node too large for the caller.
-    fn size_is_refused(&self, conn: Conn, before: &Tree, after: &Tree, path: &[u8]) -> bool {
-        let old = before.get(path).map_or(0, |_| before.size(path));
-        let limit = self.caller_limit(conn, "node-size");
-        limit.is_some_and(|limit| choice::node_size_is_refused(old, after.size(path), limit.try_into().unwrap()))
+    /// Whether a node is larger than the caller may make one.
+    fn size_is_refused(&self, conn: Conn, after: &Tree, path: &[u8]) -> bool {
+        self.caller_limit(conn, "node-size").is_some_and(|limit| after.size(path) as u64 > limit)
     }
 
     /// `RM path`.
     pub(crate) fn rm(&mut self, origin: Origin, args: &[u8]) -> Answer {
         let path = self.node_path(origin.conn, payload::one_string(args)?)?;
         let tree = self.view(origin).clone();
-        if tree.get(&path).is_none() {
-            self.rely(origin, &path, Reliance::NODE)?;
-        }
         match self.look_up(&tree, origin.conn, &path, WRITE) {
-            Err(XsError::NoEnt) if path::parent(&path).is_some_and(|parent| tree.get(parent).is_some()) => {
+            Err(XsError::NoEnt) => {
+                let parent = path::parent(&path).expect("the root is there");
+                self.rely(origin, parent, Reliance::EXISTENCE)?;
+                if tree.get(parent).is_none() {
+                    return Err(XsError::NoEnt);
+                }
+                self.rely(origin, &path, Reliance::EXISTENCE)?;
                 return self.perform(origin, Vec::new(), Vec::new());
             }
-            Err(error) => {
-                self.rely(origin, &path, Reliance::PERMISSIONS)?;
-                return Err(error);
-            }
+            Err(error) => return Err(error),
             Ok(_) if path == b"/" => return Err(XsError::Inval),
             Ok(_) => {}
         }
@@ -269,22 +268,23 @@ impl Model {
         let Some((path, entries)) = strings.split_first().filter(|(_, entries)| !entries.is_empty()) else {
             return Err(XsError::Inval);
         };
+        let path = self.any_path(origin.conn, path)?;
+        let mut permissions = entries.iter().map(|entry| Permission::parse(entry)).collect::<Result<Vec<_>, _>>()?;
         if self.caller_limit(origin.conn, "node-permissions").is_some_and(|most| entries.len() as u64 > most) {
             return Err(XsError::NoSpc);
         }
-        let mut permissions = entries.iter().map(|entry| Permission::parse(entry)).collect::<Result<Vec<_>, _>>()?;
         self.mark_unknown(origin.conn, &mut permissions)?;
-        let path = self.node_or_special_path(origin.conn, path)?;
-        self.rely(origin, &path, Reliance::PERMISSIONS)?;
+        Self::refuse_unknown_special(&path)?;
         let tree = self.view(origin).clone();
         let old_owner = self.look_up(&tree, origin.conn, &path, WRITE | OWNER)?.owner();
         if !self.caller(origin.conn).privileged && permissions[0].domid != old_owner {
             return Err(XsError::Perm);
         }
+        self.rely(origin, &path, self.with_the_right(origin, Reliance::EXISTENCE))?;
         let changes = vec![Change::Permissions { path: path.clone(), permissions }];
         let mut after = tree.clone();
         after.apply(&changes[0]);
-        if self.size_is_refused(origin.conn, &tree, &after, &path) {
+        if self.size_is_refused(origin.conn, &after, &path) {
             return self.refuse(origin, XsError::NoSpc);
         }
         if self.memory_is_refused(origin.conn, &tree, &after, old_owner) {
@@ -308,109 +308,5 @@ impl Model {
             }
         }
         if permissions[0].ignored { Err(XsError::NoEnt) } else { Ok(()) }
-    }
-
-    /// `WATCH path token [depth]`; the first event comes at once.
-    pub(crate) fn watch(&mut self, conn: Conn, args: &[u8]) -> Answer {
-        let strings: Vec<_> = payload::strings(args).collect();
-        let (named, token, depth) = match strings.as_slice() {
-            [path, token] => (*path, *token, None),
-            [path, token, depth] if self.features(conn) & choice::FEATURE_WATCH_DEPTH != 0 => {
-                (*path, *token, Some(payload::number(depth)?))
-            }
-            _ => return Err(XsError::Inval),
-        };
-        let path = self.any_path(conn, named)?;
-        let too_deep = |depth: u32| {
-            depth > choice::DEEPEST_WATCH || (path::is_special(&path) && !choice::special_depth_is_allowed(depth))
-        };
-        if depth.is_some_and(too_deep) {
-            return Err(XsError::Inval);
-        }
-        let limit = self.caller_limit(conn, "watches");
-        let memory = self.caller_limit(conn, "memory");
-        let used = self.memory(&self.tree, self.caller(conn).domid);
-        let watches = &mut self.connections.get_mut(&conn).expect("the caller is connected").watches;
-        if watches.iter().any(|watch| watch.path == path && watch.token == token) {
-            return Err(XsError::Exist);
-        }
-        if limit.is_some_and(|limit| watches.len() as u64 + 1 > limit) {
-            return Err(XsError::NoSpc);
-        }
-        if memory.is_some_and(|memory| used + (path.len() + token.len()) as u64 > memory) {
-            return Err(XsError::NoMem);
-        }
-        let cut = path.len() - named.len();
-        watches.push(Watch { path, token: token.to_vec(), depth, cut });
-        self.tell(conn, named.to_vec(), token.to_vec());
-        Ok(OK.to_vec())
-    }
-
-    /// `UNWATCH path token`.
-    pub(crate) fn unwatch(&mut self, conn: Conn, args: &[u8]) -> Answer {
-        let [path, token] = payload::exactly(args)?;
-        let path = self.any_path(conn, path)?;
-        let watches = &mut self.connections.get_mut(&conn).expect("the caller is connected").watches;
-        let found = watches.iter().position(|watch| watch.path == path && watch.token == token);
-        watches.remove(found.ok_or(XsError::NoEnt)?);
-        Ok(OK.to_vec())
-    }
-
-    /// `RESET_WATCHES`: the caller's watches and transactions go.
-    pub(crate) fn reset_watches(&mut self, conn: Conn) -> Answer {
-        let connection = self.connections.get_mut(&conn).expect("the caller is connected");
-        connection.watches.clear();
-        connection.transactions.clear();
-        Ok(OK.to_vec())
-    }
-
-    /// `TRANSACTION_START`: all that the transaction reads is of this moment.
-    pub(crate) fn transaction_start(&mut self, origin: Origin) -> Answer {
-        if origin.tx_id != 0 {
-            return Err(XsError::Busy);
-        }
-        let limit = self.caller_limit(origin.conn, "transactions");
-        let connection = self.connections.get_mut(&origin.conn).expect("the caller is connected");
-        if limit.is_some_and(|limit| connection.transactions.len() as u64 + 1 > limit) {
-            return Err(XsError::NoSpc);
-        }
-        while connection.next_transaction == 0 || connection.transactions.contains_key(&connection.next_transaction) {
-            connection.next_transaction = connection.next_transaction.wrapping_add(1);
-        }
-        let id = connection.next_transaction;
-        connection.next_transaction = id.wrapping_add(1);
-        connection.transactions.insert(id, Transaction::start(&self.tree));
-        Ok(format!("{id}\0").into_bytes())
-    }
-
-    /// `TRANSACTION_END T` or `F`: whatever comes of it, the transaction is gone.
-    pub(crate) fn transaction_end(&mut self, origin: Origin, args: &[u8]) -> Answer {
-        let commit = match args {
-            b"T\0" => true,
-            b"F\0" => false,
-            _ => return Err(XsError::Inval),
-        };
-        let connection = self.connections.get_mut(&origin.conn).expect("the caller is connected");
-        let transaction = connection.transactions.remove(&origin.tx_id).ok_or(XsError::NoEnt)?;
-        if !commit {
-            return Ok(OK.to_vec());
-        }
-        if transaction.poisoned {
-            return Err(XsError::NoMem);
-        }
-        if transaction.is_read_only() {
-            return Ok(OK.to_vec());
-        }
-        let domid = self.caller(origin.conn).domid;
-        let growth = transaction.working.owned(domid).saturating_sub(transaction.snapshot.owned(domid));
-        let merged = self.tree.owned(domid) + growth;
-        if growth > 0 && self.caller_limit(origin.conn, "nodes").is_some_and(|most| merged > most) {
-            return Err(XsError::NoSpc);
-        }
-        if transaction.conflicts(&self.tree) {
-            return Err(XsError::Again);
-        }
-        let outside = Origin { tx_id: 0, ..origin };
-        self.perform(outside, transaction.log, transaction.fired)
     }
 }

@@ -17,8 +17,6 @@ pub(crate) struct Node {
     pub(crate) permissions: Vec<Permission>,
     /// Last change of the value or the permissions.
     pub(crate) generation: u64,
-    /// Last change of the permissions.
-    pub(crate) permissions_generation: u64,
     /// Last change of the list of children.
     pub(crate) list_generation: u64,
 }
@@ -155,7 +153,6 @@ impl Tree {
                     value: Vec::new(),
                     permissions: permissions.clone(),
                     generation: now,
-                    permissions_generation: now,
                     list_generation: now,
                 };
                 assert!(self.nodes.insert(path.clone(), node).is_none(), "{path:?} is there already");
@@ -170,7 +167,6 @@ impl Tree {
                 let node = self.nodes.get_mut(path).expect("the node is there");
                 node.permissions.clone_from(permissions);
                 node.generation = now;
-                node.permissions_generation = now;
             }
             Change::Remove { path } => {
                 for gone in self.leaves_first(path) {

@@ -1,11 +1,15 @@
 //! Transactions: a copy of the whole tree, a log of changes, and what the changes relied on.
 
 use crate::{
+    adapter::Conn,
     choice,
+    model::{Model, Origin},
+    requests::Answer,
     store::{Change, Tree},
     watch::Fired,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use xenstore_wire::{OK, XsError};
 
 /// What was relied on about a path. A node that is missing is relied on to be missing, whatever the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +27,8 @@ impl Reliance {
     pub(crate) const NODE: Self = Self { node: true, list: false, permissions: false };
     /// The names of its children were read.
     pub(crate) const LIST: Self = Self { node: false, list: true, permissions: false };
+    /// It is there, or is not.
+    pub(crate) const EXISTENCE: Self = Self { node: false, list: false, permissions: false };
     /// It was written by the right of its permissions, or its permissions were inherited.
     pub(crate) const PERMISSIONS: Self = Self { node: false, list: false, permissions: true };
     /// It was removed.
@@ -65,8 +71,15 @@ impl Transaction {
         }
     }
 
-    /// Keeps in mind what a request relies on.
+    /// Keeps in mind what a request relies on. What the transaction itself wrote is its own, and relies on nobody.
     pub(crate) fn rely(&mut self, path: &[u8], on: Reliance) {
+        let mut on = on;
+        if on.node && self.log.iter().any(|change| matches!(change, Change::Value { path: own, .. } if own == path)) {
+            on = Reliance { node: false, permissions: true, ..on };
+        }
+        if self.log.iter().any(|change| matches!(change, Change::Permissions { path: own, .. } if own == path)) {
+            on.permissions = false;
+        }
         let so_far = self.relied.entry(path.to_vec()).or_default();
         so_far.node |= on.node;
         so_far.list |= on.list;
@@ -80,11 +93,22 @@ impl Transaction {
             self.log.push(change);
         }
         for new in fired {
-            match self.fired.iter_mut().find(|old| old.path == new.path) {
-                Some(old) => old.exact &= new.exact,
+            match self.fired.iter().position(|old| old.path == new.path) {
+                Some(at) if self.fired[at].exact && !new.exact && choice::REWRITTEN_MOVES_BACK => {
+                    self.fired.remove(at);
+                    self.fired.push(new);
+                }
+                Some(at) => self.fired[at].exact &= new.exact,
                 None => self.fired.push(new),
             }
         }
+    }
+
+    /// How many nodes it touched, with that one.
+    pub(crate) fn touched_with(&self, path: &[u8]) -> u64 {
+        let fired = self.fired.iter().filter(|fired| !fired.exact).map(|fired| fired.path.as_slice());
+        let touched: BTreeSet<_> = self.relied.keys().map(Vec::as_slice).chain(fired).chain([path]).collect();
+        touched.len() as u64
     }
 
     /// Whether there is nothing to commit.
@@ -99,7 +123,7 @@ impl Transaction {
             (Some(then), Some(now)) => {
                 (on.node && then.generation != now.generation)
                     || (on.list && then.list_generation != now.list_generation)
-                    || (on.permissions && then.permissions_generation != now.permissions_generation)
+                    || (on.permissions && then.permissions != now.permissions)
             }
             _ => true,
         };
@@ -114,5 +138,66 @@ impl Transaction {
             }
             Change::Value { .. } | Change::Remove { .. } => false,
         });
+    }
+}
+
+impl Model {
+    /// `RESET_WATCHES`: the caller's watches and transactions go.
+    pub(crate) fn reset_watches(&mut self, conn: Conn) -> Answer {
+        let connection = self.connections.get_mut(&conn).expect("the caller is connected");
+        connection.watches.clear();
+        connection.transactions.clear();
+        Ok(OK.to_vec())
+    }
+
+    /// `TRANSACTION_START`: all that the transaction reads is of this moment.
+    pub(crate) fn transaction_start(&mut self, origin: Origin) -> Answer {
+        if origin.tx_id != 0 {
+            return Err(XsError::Busy);
+        }
+        let limit = self.caller_limit(origin.conn, "transactions");
+        let connection = self.connections.get_mut(&origin.conn).expect("the caller is connected");
+        if limit.is_some_and(|limit| connection.transactions.len() as u64 + 1 > limit) {
+            return Err(XsError::NoSpc);
+        }
+        while connection.next_transaction == 0 || connection.transactions.contains_key(&connection.next_transaction) {
+            connection.next_transaction = connection.next_transaction.wrapping_add(1);
+        }
+        let id = connection.next_transaction;
+        connection.next_transaction = id.wrapping_add(1);
+        connection.transactions.insert(id, Transaction::start(&self.tree));
+        Ok(format!("{id}\0").into_bytes())
+    }
+
+    /// `TRANSACTION_END T` or `F`: whatever comes of it, the transaction is gone.
+    pub(crate) fn transaction_end(&mut self, origin: Origin, args: &[u8]) -> Answer {
+        let commit = match args {
+            b"T\0" => true,
+            b"F\0" => false,
+            _ => return Err(XsError::Inval),
+        };
+        let connection = self.connections.get_mut(&origin.conn).expect("the caller is connected");
+        let transaction = connection.transactions.remove(&origin.tx_id).ok_or(XsError::NoEnt)?;
+        if !commit {
+            return Ok(OK.to_vec());
+        }
+        if transaction.poisoned {
+            return Err(XsError::NoMem);
+        }
+        if transaction.is_read_only() {
+            return Ok(OK.to_vec());
+        }
+        let domid = self.caller(origin.conn).domid;
+        let growth = transaction.working.owned(domid).saturating_sub(transaction.snapshot.owned(domid));
+        let merged = self.tree.owned(domid) + growth;
+        let too_many = growth > 0 && self.caller_limit(origin.conn, "nodes").is_some_and(|most| merged > most);
+        match (transaction.conflicts(&self.tree), too_many) {
+            (true, false) => return Err(XsError::Again),
+            (true, true) if choice::CONFLICT_BEFORE_QUOTA => return Err(XsError::Again),
+            (_, true) => return Err(XsError::NoSpc),
+            (false, false) => {}
+        }
+        let outside = Origin { tx_id: 0, ..origin };
+        self.perform(outside, transaction.log, transaction.fired)
     }
 }

@@ -1,10 +1,15 @@
 //! Who hears of a change, by plain loops over all watches.
 
 use crate::{
-    choice, path,
+    adapter::Conn,
+    choice,
+    model::Model,
+    path,
     permission::{Caller, READ},
+    requests::Answer,
     store::Tree,
 };
+use xenstore_wire::{OK, XsError, payload};
 
 /// One registered watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +75,55 @@ pub(crate) fn may_know(caller: &Caller, path: &[u8], before: &Tree, after: &Tree
         reads(before, path) || (choice::REMOVAL_JUDGES_OLD_PARENT && reads_parent(before))
     } else {
         false
+    }
+}
+
+impl Model {
+    /// `WATCH path token [depth]`; the first event comes at once.
+    pub(crate) fn watch(&mut self, conn: Conn, args: &[u8]) -> Answer {
+        let strings: Vec<_> = payload::strings(args).collect();
+        let (named, token, depth) = match strings.as_slice() {
+            [path, token] => (*path, *token, None),
+            [path, token, depth] if self.features(conn) & choice::FEATURE_WATCH_DEPTH != 0 => {
+                (*path, *token, Some(payload::number(depth)?))
+            }
+            _ => return Err(XsError::Inval),
+        };
+        let path = self.any_path(conn, named)?;
+        let too_deep = |depth: u32| {
+            depth > choice::DEEPEST_WATCH || (path::is_special(&path) && !choice::special_depth_is_allowed(depth))
+        };
+        if depth.is_some_and(too_deep) {
+            return Err(XsError::Inval);
+        }
+        let limit = self.caller_limit(conn, "watches");
+        let memory = self.caller_limit(conn, "memory");
+        let used = self.memory(&self.tree, self.caller(conn).domid);
+        let watches = &mut self.connections.get_mut(&conn).expect("the caller is connected").watches;
+        if watches.iter().any(|watch| watch.path == path && watch.token == token) {
+            return Err(XsError::Exist);
+        }
+        if limit.is_some_and(|limit| watches.len() as u64 + 1 > limit) {
+            return Err(XsError::NoSpc);
+        }
+        if memory.is_some_and(|memory| used + (path.len() + token.len()) as u64 > memory) {
+            return Err(XsError::NoMem);
+        }
+        let cut = path.len() - named.len();
+        watches.push(Watch { path, token: token.to_vec(), depth, cut });
+        self.tell(conn, named.to_vec(), token.to_vec());
+        Ok(OK.to_vec())
+    }
+
+    /// `UNWATCH path token`.
+    pub(crate) fn unwatch(&mut self, conn: Conn, args: &[u8]) -> Answer {
+        let [path, token] = payload::exactly(args)?;
+        // However long: a watch from before a quota was lowered can still be dropped.
+        let path = path::canonical(path, self.caller(conn).domid, usize::MAX)?;
+        let watches = &mut self.connections.get_mut(&conn).expect("the caller is connected").watches;
+        let found = watches.iter().position(|watch| watch.path == path && watch.token == token);
+        watches.remove(found.ok_or(XsError::NoEnt)?);
+        Ok(OK.to_vec())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Domains: their coming and going, targets, features.
 
-use super::{Make, model};
+use super::{Make, engine, model};
 use crate::{
     adapter::HostEvent,
     talk::{A, B, G3, G4, Talk},
@@ -9,7 +9,7 @@ use rstest::rstest;
 use xenstore_wire::{Op, XsError};
 
 #[rstest]
-fn a_new_domain_is_told_of_once_to_each_kind_of_watcher(#[values(model)] make: Make) {
+fn a_new_domain_is_told_of_once_to_each_kind_of_watcher(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(B, Op::Watch, "@introduceDomain|generic|");
     talk.ok(B, Op::Watch, "@introduceDomain|each|1|");
@@ -26,7 +26,7 @@ fn a_new_domain_is_told_of_once_to_each_kind_of_watcher(#[values(model)] make: M
 }
 
 #[rstest]
-fn a_shutdown_is_told_of_once_until_resume(#[values(model)] make: Make) {
+fn a_shutdown_is_told_of_once_until_resume(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(B, Op::Watch, "@releaseDomain|generic|");
     talk.ok(B, Op::Watch, "@releaseDomain|each|1|");
@@ -54,7 +54,7 @@ fn a_shutdown_is_told_of_once_until_resume(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_dead_domains_nodes_go_before_its_end_is_told(#[values(model)] make: Make) {
+fn a_dead_domains_nodes_go_before_its_end_is_told(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Write, "x/y|1");
     talk.ok(A, Op::Write, "/shared|1");
@@ -76,7 +76,7 @@ fn a_dead_domains_nodes_go_before_its_end_is_told(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn release_forgets_a_domain_and_introduce_starts_it_afresh(#[values(model)] make: Make) {
+fn release_forgets_a_domain_and_introduce_starts_it_afresh(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Watch, "/x|t|");
     talk.ok(A, Op::SetQuota, "3|nodes|5|");
@@ -93,7 +93,7 @@ fn release_forgets_a_domain_and_introduce_starts_it_afresh(#[values(model)] make
 }
 
 #[rstest]
-fn a_second_introduce_drops_watches_and_transactions(#[values(model)] make: Make) {
+fn a_second_introduce_drops_watches_and_transactions(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Watch, "/x|t|");
     let transaction = talk.start(G3);
@@ -104,7 +104,7 @@ fn a_second_introduce_drops_watches_and_transactions(#[values(model)] make: Make
 }
 
 #[rstest]
-fn a_target_gives_rights_until_it_goes(#[values(model)] make: Make) {
+fn a_target_gives_rights_until_it_goes(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Write, "x|1");
     assert_eq!(talk.ask(G4, Op::Read, "/local/domain/3/x|"), Err(XsError::Access));
@@ -122,7 +122,7 @@ fn a_target_gives_rights_until_it_goes(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn features_are_set_before_introduction_and_hold(#[values(model)] make: Make) {
+fn features_are_set_before_introduction_and_hold(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     assert_eq!(talk.ok(A, Op::GetFeature, ""), "14|");
     assert_eq!(talk.ok(A, Op::GetFeature, "9|"), "14|", "known to the host is enough");
@@ -144,7 +144,7 @@ fn features_are_set_before_introduction_and_hold(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn rights_from_before_introduction_stay_and_those_of_the_dead_do_not_return(#[values(model)] make: Make) {
+fn rights_from_before_introduction_stay_and_those_of_the_dead_do_not_return(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Write, "/x|1");
     talk.ok(A, Op::SetPerms, "/x|n0|r4|");

@@ -1,12 +1,12 @@
 //! Quotas: "N" means N, for whom it holds, and what it counts.
 
-use super::{Make, model};
+use super::{Make, engine, model};
 use crate::talk::{A, G3, G4, Talk};
 use rstest::rstest;
 use xenstore_wire::{Op, XsError};
 
 #[rstest]
-fn child_names_share_the_size_of_their_directory(#[values(model)] make: Make) {
+fn child_names_share_the_size_of_their_directory(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     for number in 0..=532 {
         talk.ok(G3, Op::Mkdir, &format!("{number}|"));
@@ -17,7 +17,7 @@ fn child_names_share_the_size_of_their_directory(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_node_size_of_n_bytes_is_n_bytes(#[values(model)] make: Make) {
+fn a_node_size_of_n_bytes_is_n_bytes(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Write, &format!("x|{}", "v".repeat(2048 - 24)));
     assert_eq!(talk.ask(G3, Op::Write, &format!("x|{}", "v".repeat(2048 - 23))), Err(XsError::NoSpc));
@@ -25,7 +25,7 @@ fn a_node_size_of_n_bytes_is_n_bytes(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_global_value_holds_for_domains_without_one_of_their_own(#[values(model)] make: Make) {
+fn a_global_value_holds_for_domains_without_one_of_their_own(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::SetQuota, "3|watches|2|");
     talk.ok(A, Op::SetQuota, "watches|1|");
@@ -43,7 +43,7 @@ fn a_global_value_holds_for_domains_without_one_of_their_own(#[values(model)] ma
 }
 
 #[rstest]
-fn nought_is_no_limit_and_the_highest_number_is_refused(#[values(model)] make: Make) {
+fn nought_is_no_limit_and_the_highest_number_is_refused(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::SetQuota, "3|nodes|1|");
     assert_eq!(talk.ask(G3, Op::Mkdir, "x|"), Err(XsError::NoSpc));
@@ -59,7 +59,7 @@ fn nought_is_no_limit_and_the_highest_number_is_refused(#[values(model)] make: M
 }
 
 #[rstest]
-fn overwriting_at_the_limit_is_fine_and_one_request_counts_as_a_whole(#[values(model)] make: Make) {
+fn overwriting_at_the_limit_is_fine_and_one_request_counts_as_a_whole(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::SetQuota, "3|nodes|3|");
     assert_eq!(talk.ask(G3, Op::Write, "a/b/c|1"), Err(XsError::NoSpc));
@@ -72,7 +72,7 @@ fn overwriting_at_the_limit_is_fine_and_one_request_counts_as_a_whole(#[values(m
 }
 
 #[rstest]
-fn a_transaction_touches_so_many_nodes_and_no_more(#[values(model)] make: Make) {
+fn a_transaction_touches_so_many_nodes_and_no_more(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::SetQuota, "3|transaction-nodes|20|");
     let transaction = talk.start(G3);
@@ -87,7 +87,7 @@ fn a_transaction_touches_so_many_nodes_and_no_more(#[values(model)] make: Make) 
 }
 
 #[rstest]
-fn no_child_of_memory_grows_over_its_quota(#[values(model)] make: Make) {
+fn no_child_of_memory_grows_over_its_quota(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     let home = "/local/domain/3".len() + 24;
     talk.ok(A, Op::SetQuota, &format!("3|memory|{}|", home + 200));

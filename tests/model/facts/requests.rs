@@ -1,12 +1,12 @@
 //! Parsing, paths, permissions, listings.
 
-use super::{Make, model};
+use super::{Make, engine, model};
 use crate::talk::{A, B, G3, G4, Talk};
 use rstest::rstest;
 use xenstore_wire::{Op, PAYLOAD_MAX, XsError};
 
 #[rstest]
-fn privilege_is_checked_before_the_transaction_and_that_before_the_arguments(#[values(model)] make: Make) {
+fn privilege_is_checked_before_the_transaction_and_that_before_the_arguments(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     assert_eq!(talk.ask_in(G3, 99, Op::Introduce, "x"), Err(XsError::Access));
     assert_eq!(talk.ask_in(A, 99, Op::Introduce, "x"), Err(XsError::NoEnt));
@@ -18,7 +18,7 @@ fn privilege_is_checked_before_the_transaction_and_that_before_the_arguments(#[v
 }
 
 #[rstest]
-fn one_string_is_one_nul_at_the_end(#[values(model)] make: Make) {
+fn one_string_is_one_nul_at_the_end(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     for bad in ["", "/", "/|/|", "||", "/|x"] {
         assert_eq!(talk.ask(A, Op::Read, bad), Err(XsError::Inval), "{bad}");
@@ -27,7 +27,7 @@ fn one_string_is_one_nul_at_the_end(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_privileged_path_may_be_as_long_as_a_message(#[values(model)] make: Make) {
+fn a_privileged_path_may_be_as_long_as_a_message(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     let long = format!("/{}", "a".repeat(4090));
     talk.ok(A, Op::Write, &format!("{long}|v"));
@@ -36,7 +36,7 @@ fn a_privileged_path_may_be_as_long_as_a_message(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_guests_path_is_measured_behind_its_home(#[values(model)] make: Make) {
+fn a_guests_path_is_measured_behind_its_home(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     let longest = format!("{}/{}", "a".repeat(1000), "a".repeat(1047));
     talk.ok(G3, Op::Mkdir, &format!("{longest}|"));
@@ -46,14 +46,14 @@ fn a_guests_path_is_measured_behind_its_home(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn relative_paths_of_sockets_are_those_of_domain_0(#[values(model)] make: Make) {
+fn relative_paths_of_sockets_are_those_of_domain_0(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Write, "rel/x|1");
     assert_eq!(talk.ok(B, Op::Read, "/local/domain/0/rel/x|"), "1");
 }
 
 #[rstest]
-fn rm_of_nothing_is_fine_below_a_node_and_only_there(#[values(model)] make: Make) {
+fn rm_of_nothing_is_fine_below_a_node_and_only_there(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Rm, "/none|");
     assert_eq!(talk.ask(A, Op::Rm, "/none/x|"), Err(XsError::NoEnt));
@@ -61,7 +61,7 @@ fn rm_of_nothing_is_fine_below_a_node_and_only_there(#[values(model)] make: Make
 }
 
 #[rstest]
-fn special_nodes_have_permissions_and_nothing_else(#[values(model)] make: Make) {
+fn special_nodes_have_permissions_and_nothing_else(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     assert_eq!(talk.ok(A, Op::GetPerms, "@introduceDomain|"), "n0|");
     assert_eq!(talk.ok(A, Op::GetPerms, "@releaseDomain|"), "n0|r32757|");
@@ -73,7 +73,7 @@ fn special_nodes_have_permissions_and_nothing_else(#[values(model)] make: Make) 
 }
 
 #[rstest]
-fn what_may_not_be_seen_is_denied_whether_it_is_there_or_not(#[values(model)] make: Make) {
+fn what_may_not_be_seen_is_denied_whether_it_is_there_or_not(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Write, "/s/x|1");
     for path in ["/s/x|", "/s/none|", "/none|", "/s/x/y/z|"] {
@@ -87,7 +87,7 @@ fn what_may_not_be_seen_is_denied_whether_it_is_there_or_not(#[values(model)] ma
 }
 
 #[rstest]
-fn only_the_privileged_give_nodes_away_and_only_to_domains_that_exist(#[values(model)] make: Make) {
+fn only_the_privileged_give_nodes_away_and_only_to_domains_that_exist(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Write, "x|1");
     assert_eq!(talk.ask(G3, Op::SetPerms, "x|n4|"), Err(XsError::Perm));
@@ -99,7 +99,7 @@ fn only_the_privileged_give_nodes_away_and_only_to_domains_that_exist(#[values(m
 }
 
 #[rstest]
-fn malformed_permissions_are_refused_before_the_node_is_looked_at(#[values(model)] make: Make) {
+fn malformed_permissions_are_refused_before_the_node_is_looked_at(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     for bad in ["/none|x0|", "/none|n|", "/none|", "/none|n0|r0x1|", "/none|n0|r70000|"] {
         assert_eq!(talk.ask(A, Op::SetPerms, bad), Err(XsError::Inval), "{bad}");
@@ -108,7 +108,7 @@ fn malformed_permissions_are_refused_before_the_node_is_looked_at(#[values(model
 }
 
 #[rstest]
-fn rights_for_a_domain_that_does_not_exist_never_come_to_life(#[values(model)] make: Make) {
+fn rights_for_a_domain_that_does_not_exist_never_come_to_life(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.store.host_event(crate::adapter::HostEvent::Destroyed(4));
     talk.ok(A, Op::Write, "/x|1");
@@ -122,7 +122,7 @@ fn rights_for_a_domain_that_does_not_exist_never_come_to_life(#[values(model)] m
 }
 
 #[rstest]
-fn a_long_list_comes_in_parts_of_whole_names(#[values(model)] make: Make) {
+fn a_long_list_comes_in_parts_of_whole_names(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     for number in 0..700 {
         talk.ok(A, Op::Mkdir, &format!("/d/node{number:04}|"));

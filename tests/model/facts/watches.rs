@@ -1,12 +1,12 @@
 //! Watches: who hears what, in which order.
 
-use super::{Make, model};
+use super::{Make, engine, model};
 use crate::talk::{A, B, G3, Talk};
 use rstest::rstest;
 use xenstore_wire::{Op, XsError};
 
 #[rstest]
-fn the_depth_is_no_part_of_a_watchs_identity(#[values(model)] make: Make) {
+fn the_depth_is_no_part_of_a_watchs_identity(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Watch, "/a|t|1|");
     assert_eq!(talk.ask(A, Op::Watch, "/a|t|"), Err(XsError::Exist));
@@ -16,7 +16,7 @@ fn the_depth_is_no_part_of_a_watchs_identity(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_relative_watch_goes_by_its_absolute_name_too(#[values(model)] make: Make) {
+fn a_relative_watch_goes_by_its_absolute_name_too(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Watch, "device|t|");
     assert_eq!(talk.ask(G3, Op::Watch, "/local/domain/3/device|t|"), Err(XsError::Exist));
@@ -27,7 +27,7 @@ fn a_relative_watch_goes_by_its_absolute_name_too(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn any_special_name_may_be_watched_and_tells_once(#[values(model)] make: Make) {
+fn any_special_name_may_be_watched_and_tells_once(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Watch, "@foo|t|");
     talk.ok(A, Op::Introduce, "5|1|1|");
@@ -36,7 +36,7 @@ fn any_special_name_may_be_watched_and_tells_once(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_removed_tree_tells_each_watch_once(#[values(model)] make: Make) {
+fn a_removed_tree_tells_each_watch_once(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(B, Op::Write, "/a/b/c|1");
     talk.ok(B, Op::Write, "/a/b/d|1");
@@ -50,7 +50,7 @@ fn a_removed_tree_tells_each_watch_once(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_depth_limits_how_far_below_a_watch_hears(#[values(model)] make: Make) {
+fn a_depth_limits_how_far_below_a_watch_hears(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     for depth in 0..3 {
         talk.ok(A, Op::Watch, &format!("/|{depth}|{depth}|"));
@@ -64,7 +64,7 @@ fn a_depth_limits_how_far_below_a_watch_hears(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn an_event_that_no_message_holds_is_lost_and_nothing_else(#[values(model)] make: Make) {
+fn an_event_that_no_message_holds_is_lost_and_nothing_else(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Watch, &format!("/|{}|", "t".repeat(4090)));
     talk.ok(A, Op::Watch, "/|u|");
@@ -74,7 +74,7 @@ fn an_event_that_no_message_holds_is_lost_and_nothing_else(#[values(model)] make
 }
 
 #[rstest]
-fn special_watches_take_no_depth_but_one(#[values(model)] make: Make) {
+fn special_watches_take_no_depth_but_one(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Watch, "@releaseDomain|t|1|");
     for depth in [0, 2] {
@@ -83,7 +83,7 @@ fn special_watches_take_no_depth_but_one(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn a_removed_node_is_judged_as_it_was(#[values(model)] make: Make) {
+fn a_removed_node_is_judged_as_it_was(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(G3, Op::Watch, "/|t|");
     talk.ok(A, Op::Write, "/s/open|1");
@@ -96,7 +96,7 @@ fn a_removed_node_is_judged_as_it_was(#[values(model)] make: Make) {
 }
 
 #[rstest]
-fn reset_drops_the_callers_watches_and_transactions(#[values(model)] make: Make) {
+fn reset_drops_the_callers_watches_and_transactions(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
     talk.ok(A, Op::Watch, "/a|t|");
     talk.ok(B, Op::Watch, "/a|t|");
