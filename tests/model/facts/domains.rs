@@ -156,3 +156,22 @@ fn rights_from_before_introduction_stay_and_those_of_the_dead_do_not_return(#[va
     assert_eq!(talk.ask(G4, Op::Read, "/x|"), Err(XsError::Access));
     talk.ok(G4, Op::Read, "/y|");
 }
+
+#[rstest]
+fn numbers_that_no_domain_has_are_malformed(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    for op in [Op::Release, Op::Resume] {
+        assert_eq!(talk.ask(A, op, "65535|"), Err(XsError::Inval), "{}", op.name());
+        assert_eq!(talk.ask(A, op, "1234|"), Err(XsError::NoEnt), "{}", op.name());
+    }
+}
+
+#[rstest]
+fn rights_given_between_release_and_introduce_hold(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    talk.ok(A, Op::Release, "4|");
+    talk.ok(A, Op::Write, "/x|1");
+    talk.ok(A, Op::SetPerms, "/x|n0|r4|");
+    talk.ok(A, Op::Introduce, "4|1|1|");
+    talk.ok(G4, Op::Read, "/x|");
+}

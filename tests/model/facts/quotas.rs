@@ -97,3 +97,12 @@ fn no_child_of_memory_grows_over_its_quota(#[values(model, engine)] make: Make) 
     assert_eq!(talk.ask(G3, Op::Watch, &format!("x|{}|", "t".repeat(200))), Err(XsError::NoMem));
     assert_eq!(talk.ok(A, Op::Read, "/local/domain/3/x|"), "v".repeat(50));
 }
+
+#[rstest]
+fn a_node_made_along_the_way_is_no_larger_than_any_other(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    let name = "n".repeat(2030);
+    assert_eq!(talk.ask(G3, Op::Mkdir, &format!("d/{name}|")), Err(XsError::NoSpc), "d would be too large");
+    assert_eq!(talk.ask(G3, Op::Mkdir, &format!("{name}/d|")), Err(XsError::NoSpc), "the home would be too large");
+    assert_eq!(talk.store.quota_counts(3).nodes, 1);
+}

@@ -84,6 +84,12 @@ fn what_may_not_be_seen_is_denied_whether_it_is_there_or_not(#[values(model, eng
     assert_eq!(talk.ask(G3, Op::Read, "/s/x|"), Err(XsError::Access));
     assert_eq!(talk.ask(G3, Op::Rm, "/s/none|"), Err(XsError::Access));
     assert_eq!(talk.ask(G3, Op::Read, "none|"), Err(XsError::NoEnt));
+    for op in [Op::Read, Op::GetPerms, Op::Directory, Op::Rm, Op::Mkdir, Op::Write] {
+        assert_eq!(talk.ask(G3, op, "/|"), Err(XsError::Access), "{}", op.name());
+        assert_eq!(talk.ask(G3, op, "/none/x|"), Err(XsError::Access), "{}", op.name());
+    }
+    assert_eq!(talk.ask(G3, Op::SetPerms, "/none|n3|"), Err(XsError::Access));
+    assert_eq!(talk.ask(G3, Op::SetPerms, "none|n3|"), Err(XsError::NoEnt));
 }
 
 #[rstest]

@@ -1,7 +1,10 @@
 //! Transactions: what conflicts, what does not, and who is told.
 
 use super::{Make, engine, model};
-use crate::talk::{A, B, G3, Talk};
+use crate::{
+    adapter::HostEvent,
+    talk::{A, B, G3, G4, Talk},
+};
 use rstest::rstest;
 use xenstore_wire::{Op, XsError};
 
@@ -35,6 +38,9 @@ fn ids_belong_to_a_connection_and_start_at_one(#[values(model, engine)] make: Ma
 #[case::made_then_parents_permissions(Op::Write, "/p/b|9", Op::SetPerms, "/p|r0|", Err(XsError::Again))]
 #[case::made_then_parents_value(Op::Write, "/p/b|9", Op::Write, "/p|2", Ok(()))]
 #[case::made_then_parent_removed(Op::Write, "/p/b|9", Op::Rm, "/p|", Err(XsError::Again))]
+#[case::list_then_permissions(Op::Directory, "/p|", Op::SetPerms, "/p|r0|", Ok(()))]
+#[case::removed_then_parents_permissions(Op::Rm, "/p/a|", Op::SetPerms, "/p|r0|", Ok(()))]
+#[case::removed_then_parents_value(Op::Rm, "/p/a|", Op::Write, "/p|2", Ok(()))]
 #[case::removed_then_grown(Op::Rm, "/p|", Op::Write, "/p/new|2", Err(XsError::Again))]
 #[case::removed_then_written(Op::Rm, "/p|", Op::Write, "/p/a|2", Err(XsError::Again))]
 #[case::removed_then_removed(Op::Rm, "/p/a|", Op::Rm, "/p/a|", Err(XsError::Again))]
@@ -146,4 +152,61 @@ fn growth_inside_and_outside_counts_together_at_the_commit(#[values(model, engin
     talk.ok(A, Op::SetQuota, "3|nodes|1|");
     talk.ok_in(G3, shrinks, Op::SetPerms, "/local/domain/3|n3|r4|");
     talk.commit(G3, shrinks).unwrap();
+}
+
+#[rstest]
+fn a_node_that_was_removed_and_made_again_along_the_way_changed(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    talk.ok(A, Op::Write, "/a/b|1");
+    talk.ok(B, Op::Watch, "/a/b|t|");
+    talk.paths(B);
+    let transaction = talk.start(A);
+    talk.ok_in(A, transaction, Op::Rm, "/a|");
+    talk.ok_in(A, transaction, Op::Write, "/a/b/c|1");
+    talk.commit(A, transaction).unwrap();
+    assert_eq!(talk.ok(A, Op::Read, "/a/b|"), "", "its value is gone");
+    assert_eq!(talk.paths(B), ["/a/b", "/a/b/c"]);
+}
+
+#[rstest]
+fn a_tree_removed_piece_by_piece_tells_of_each_node_once(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    talk.ok(A, Op::Write, "/a/b/c|1");
+    talk.ok(B, Op::Watch, "/a/b/c|t|");
+    talk.paths(B);
+    let transaction = talk.start(A);
+    talk.ok_in(A, transaction, Op::Rm, "/a/b|");
+    talk.ok_in(A, transaction, Op::Rm, "/a|");
+    talk.commit(A, transaction).unwrap();
+    assert_eq!(talk.paths(B), ["/a/b/c"]);
+}
+
+#[rstest]
+fn a_right_lost_before_the_commit_shows_nothing_of_it(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    talk.ok(A, Op::Write, "/a|1");
+    talk.ok(A, Op::SetPerms, "/a|r0|");
+    talk.ok(G3, Op::Watch, "/a|t|");
+    let transaction = talk.start(A);
+    talk.ok_in(A, transaction, Op::Write, "/a|2");
+    talk.ok(A, Op::SetPerms, "/a|n0|");
+    assert_eq!(talk.paths(G3), ["/a", "/a"], "the first event, and the loss of the right");
+    talk.commit(A, transaction).unwrap();
+    assert!(talk.paths(G3).is_empty());
+}
+
+#[rstest]
+fn rights_given_in_a_transaction_to_a_domain_that_died_do_not_pass_to_the_next(#[values(model, engine)] make: Make) {
+    for list in ["/x|n0|r4|", "/x|n4|"] {
+        let mut talk = Talk::on(make());
+        talk.ok(A, Op::Write, "/x|1");
+        let transaction = talk.start(A);
+        talk.ok_in(A, transaction, Op::SetPerms, list);
+        talk.host(HostEvent::Destroyed(4));
+        talk.host(HostEvent::Exists(4));
+        talk.ok(A, Op::Introduce, "4|1|1|");
+        let _ = talk.commit(A, transaction);
+        assert_eq!(talk.ask(G4, Op::Read, "/x|"), Err(XsError::Access), "{list}");
+        assert_eq!(talk.store.quota_counts(4).nodes, 0, "{list}");
+    }
 }
