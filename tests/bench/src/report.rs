@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::daemon::Kind;
 use crate::meter::{Cost, median, spread};
-use crate::rows::{Figure, Reach, Row};
+use crate::rows::{Figure, Reach, Row, Scene};
 use crate::scenes::Samples;
 
 /// What stands where there is no figure.
@@ -22,7 +22,9 @@ pub(crate) fn table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String
         let mut line = vec![row.title.to_owned()];
         line.extend(daemons.iter().map(|&kind| number(value(row, kind, samples))));
         let ours = value(row, Kind::Ours, samples);
-        line.extend(others.iter().map(|&kind| ratio(ours, value(row, kind, samples))));
+        // Memory of stores of different sizes is not to be compared.
+        let same = |kind| row.figure != Figure::Mebibytes || samples.domains(kind) == samples.domains(Kind::Ours);
+        line.extend(others.iter().map(|&kind| ratio(ours, value(row, kind, samples).filter(|_| same(kind)))));
         line.push(deviation(row, samples).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", share * 100.0)));
         line.push(reach_text(row.reach));
         line.push(verdict(row.reach, ours, value(row, Kind::Floor, samples)).to_owned());
@@ -38,6 +40,22 @@ pub(crate) fn wall_table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> S
     for row in rows.iter().filter(|row| row.figure == Figure::Micros) {
         let mut line = vec![row.title.to_owned()];
         line.extend(daemons.iter().map(|&kind| number(middle(samples.of(kind, row.id), |cost| cost.wall))));
+        lines.push(line);
+    }
+    align(&lines)
+}
+
+/// Turn times of our loop, a line for each scene; empty where ours told none.
+pub(crate) fn turns_table(turns: &[(Scene, String)]) -> String {
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (scene, text) in turns {
+        let fields: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
+        if lines.is_empty() {
+            lines.push(vec!["turn times of ours".to_owned()]);
+            lines[0].extend(fields.iter().map(|(name, _)| name.trim().to_owned()));
+        }
+        let mut line = vec![format!("{scene:?}")];
+        line.extend(fields.iter().map(|(_, value)| value.trim().to_owned()));
         lines.push(line);
     }
     align(&lines)
@@ -166,6 +184,22 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_compared_only_for_stores_of_one_size() {
+        let mut samples = Samples::default();
+        let row = row_of("quota-memory");
+        for kind in [Kind::Ours, Kind::C] {
+            samples.add(kind, row.id, cost(50.0));
+        }
+        let ours_to_c = |samples: &Samples| {
+            let text = table(&[row], &[Kind::Ours, Kind::C], samples);
+            text.lines().nth(1).unwrap().split_whitespace().nth(6).unwrap().to_owned()
+        };
+        assert_eq!(ours_to_c(&samples), "1.00");
+        samples.set_domains(Kind::C, 300);
+        assert_eq!(ours_to_c(&samples), NONE);
+    }
+
+    #[test]
     fn a_ratio_row_divides_two_samples_of_the_same_daemon() {
         let mut samples = Samples::default();
         let row = row_of("flat-read");
@@ -179,6 +213,19 @@ mod tests {
     fn columns_line_up_by_characters_not_bytes() {
         let lines = [vec!["a µ".to_owned(), "1.00".to_owned()], vec!["b".to_owned(), "–".to_owned()]];
         assert_eq!(align(&lines), "a µ  1.00\nb       –\n");
+    }
+
+    #[test]
+    fn turn_times_become_a_line_for_each_scene() {
+        let turns = [
+            (Scene::Small, "count  : 5\nmedian : 1.5 us".to_owned()),
+            (Scene::Idle(100), "count  : 12\nmedian : 2.5 us".to_owned()),
+        ];
+        let want = "turn times of ours  count  median\n\
+                    Small                   5  1.5 us\n\
+                    Idle(100)              12  2.5 us\n";
+        assert_eq!(turns_table(&turns), want);
+        assert_eq!(turns_table(&[]), "");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::process::Memory;
 use crate::rows::{BIG_READ, BIG_START, EMPTY_READ, EMPTY_START};
 
 /// Domains of the full store.
-const DOMAINS: usize = 999;
+pub(crate) const DOMAINS: usize = 999;
 /// Directories of a domain.
 const DIRECTORIES: usize = 9;
 /// Leaves of a directory, each below a node of its own.
@@ -33,8 +33,8 @@ pub(super) fn leaf(domain: usize, directory: usize, number: usize) -> String {
 pub(super) fn big_store(stage: &mut Stage<'_>) -> Outcome<()> {
     let kind = stage.daemon.kind;
     let domains = domains(kind, stage.options.quick, stage.options.domains);
-    if domains != DOMAINS && !stage.samples.domains.contains(&(kind, domains)) {
-        stage.samples.domains.push((kind, domains));
+    if domains != DOMAINS {
+        stage.samples.set_domains(kind, domains);
     }
     let mut client = stage.daemon.connect()?;
     let mut memory = 0.0f64;
@@ -95,7 +95,7 @@ fn domains(kind: Kind, quick: bool, wish: Option<usize>) -> usize {
     let most = match (kind, quick) {
         (Kind::Ours, _) | (Kind::O | Kind::Floor, false) => DOMAINS,
         (Kind::C, false) => 300,
-        (Kind::O | Kind::Floor, true) => 100,
+        (Kind::O | Kind::Floor, true) => 60,
         (Kind::C, true) => 60,
     };
     wish.map_or(most, |wish| wish.min(most))

@@ -15,20 +15,31 @@ use crate::meter::{Cost, Meter};
 use crate::options::Options;
 use crate::rows::{Figure, Row, Scene};
 
+pub(crate) use big_store::DOMAINS;
+
 /// All figures so far: one per run for each daemon and sample.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     costs: HashMap<(Kind, &'static str), Vec<Cost>>,
     /// What ours says about its loop, by scene; that of the last run.
     pub(crate) turns: Vec<(Scene, String)>,
-    /// Domains of the big store, where they are not those of ours.
-    pub(crate) domains: Vec<(Kind, usize)>,
+    domains: HashMap<Kind, usize>,
 }
 
 impl Samples {
     /// The figures of a sample, one per run.
     pub(crate) fn of(&self, kind: Kind, id: &'static str) -> &[Cost] {
         self.costs.get(&(kind, id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Domains of a daemon's big store, where they are not [`DOMAINS`].
+    pub(crate) fn domains(&self, kind: Kind) -> Option<usize> {
+        self.domains.get(&kind).copied()
+    }
+
+    /// Says that a daemon's big store has fewer domains.
+    pub(crate) fn set_domains(&mut self, kind: Kind, domains: usize) {
+        self.domains.insert(kind, domains);
     }
 
     /// Adds the figure of one run.
