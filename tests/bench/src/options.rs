@@ -16,6 +16,7 @@ Plays each work against each daemon in turn and prints one table of CPU time per
   --only NAME,...   only these works; a name also means all that begin with it and a dash
   --daemons NAME,.. only these daemons: ours, C, O, floor
   --domains N       domains of the big store (999; peers fewer where they are too slow)
+  --rounds N        rounds of the transactions on the big store (20), more for a profiler
   --callgrind       user instructions of a READ and a WRITE instead of the table
   --place WHERE     together (default, steadiest): client and daemon on one processor; apart: on one each;
                     free: as the kernel likes
@@ -51,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) daemons: Vec<Kind>,
     /// Domains of the big store, where set.
     pub(crate) domains: Option<usize>,
+    /// Rounds of the transactions on the big store.
+    pub(crate) rounds: usize,
     /// Count instructions instead.
     pub(crate) callgrind: bool,
     /// Which processors run client and daemon.
@@ -71,6 +74,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<std::ffi::OsString
         only: Vec::new(),
         daemons: Kind::ALL.to_vec(),
         domains: None,
+        rounds: 20,
         callgrind: false,
         place: Place::Together,
     };
@@ -86,6 +90,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<std::ffi::OsString
             }
             Long("runs") => runs = Some(at_least_one(&mut parser)?),
             Long("domains") => options.domains = Some(at_least_one(&mut parser)?),
+            Long("rounds") => options.rounds = at_least_one(&mut parser)?,
             Long("only") => options.only = list(&parser.value().and_then(|value| value.string()).map_err(text)?),
             Long("daemons") => {
                 let names = list(&parser.value().and_then(|value| value.string()).map_err(text)?);
