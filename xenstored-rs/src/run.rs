@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use tracing::{error, info, warn};
@@ -114,7 +115,7 @@ fn start(options: &Options) -> Result<ExitCode, Stop> {
         }
     };
     match prepare(options, &files) {
-        Ok((pid_file, events)) => Ok(serve(options, pid_file, events, readiness, &notifier)),
+        Ok((pid_file, events)) => Ok(serve(options, &files.socket, pid_file, events, readiness, &notifier)),
         Err(Stop { status, message }) => {
             if readiness.failed(status, &message) {
                 return Ok(ExitCode::from(status));
@@ -161,6 +162,7 @@ fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, EventLoop), St
 /// Reports readiness and serves until the end.
 fn serve(
     options: &Options,
+    socket: &Path,
     pid_file: PidFile,
     mut events: EventLoop,
     readiness: Readiness,
@@ -169,16 +171,22 @@ fn serve(
     if options.no_fork && options.output_pid {
         print(&format!("{}\n", std::process::id()));
     }
+    // The service manager first: where the process that it started ends before it knows better, it takes that for a
+    // failed start.
+    if let Err(error) = notifier.ready("serving sockets") {
+        warn!(%error, "the service manager cannot be told");
+    }
     if let Err(error) = readiness.ready() {
         error!(%error, "the start cannot be reported");
         return ExitCode::from(FAILED);
     }
-    if let Err(error) = notifier.ready("serving sockets") {
-        warn!(%error, "the service manager cannot be told");
-    }
     let ran = events.run();
     if let Err(error) = notifier.stopping() {
         warn!(%error, "the service manager cannot be told");
+    }
+    // While the lock is still ours, so that the socket of a successor is not meant.
+    if let Err(error) = std::fs::remove_file(socket) {
+        warn!(%error, "the socket stays");
     }
     if let Err(error) = pid_file.remove() {
         warn!(error = &error as &dyn std::error::Error, "the pid file stays");

@@ -1,6 +1,6 @@
 //! The children of a node, in the order of their names' bytes.
 
-use std::{cell::OnceCell, rc::Rc};
+use std::{cell::OnceCell, cmp::Ordering, rc::Rc};
 
 use imbl::{GenericOrdMap, shared_ptr::RcK};
 
@@ -31,9 +31,32 @@ enum Entries {
     /// Most directories of a xenstore hold one node, and then need no memory for the rest.
     One(Rc<Node>),
     /// Sorted by name.
-    Few(Vec<Rc<Node>>),
+    Few(Vec<Entry>),
     /// Sorted by name, and copied in pieces.
     Many(Box<GenericOrdMap<SmallBytes, Rc<Node>, RcK>>),
+}
+
+/// A child, with the beginning of its name beside the pointer: a search looks at the nodes themselves only where that
+/// does not decide.
+#[derive(Clone, Debug)]
+struct Entry {
+    key: u64,
+    node: Rc<Node>,
+}
+
+impl Entry {
+    fn new(node: Rc<Node>) -> Self {
+        Self { key: key(node.name.as_slice()), node }
+    }
+}
+
+/// The first eight bytes of a name as a number that compares as they do; a shorter name ends in zeros, which no name
+/// holds.
+fn key(name: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = name.len().min(8);
+    bytes[..len].copy_from_slice(&name[..len]);
+    u64::from_be_bytes(bytes)
 }
 
 impl Children {
@@ -47,7 +70,7 @@ impl Children {
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Rc<Node>> {
         match &self.entries {
             Entries::One(child) => (child.name.as_slice() == name).then_some(child),
-            Entries::Few(children) => find(children, name).ok().map(|at| &children[at]),
+            Entries::Few(children) => find(children, name).ok().map(|at| &children[at].node),
             Entries::Many(children) => children.get(name),
         }
     }
@@ -56,7 +79,7 @@ impl Children {
     pub(crate) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Rc<Node>> {
         match &mut self.entries {
             Entries::One(child) => (child.name.as_slice() == name).then_some(child),
-            Entries::Few(children) => find(children, name).ok().map(|at| &mut children[at]),
+            Entries::Few(children) => find(children, name).ok().map(|at| &mut children[at].node),
             Entries::Many(children) => children.get_mut(name),
         }
     }
@@ -72,8 +95,8 @@ impl Children {
         match &mut self.entries {
             Entries::One(only) => {
                 let only = Rc::clone(only);
-                let children = if only.name < child.name { vec![only, child] } else { vec![child, only] };
-                self.entries = Entries::Few(children);
+                let (first, second) = if only.name < child.name { (only, child) } else { (child, only) };
+                self.entries = Entries::Few(vec![Entry::new(first), Entry::new(second)]);
             }
             Entries::Few(children) if children.len() + 1 < WIDE => {
                 let at = find(children, child.name.as_slice()).unwrap_or_else(|at| at);
@@ -81,11 +104,11 @@ impl Children {
                     // Half as much again, not twice: small directories are by far the most.
                     children.reserve_exact(children.len() / 2);
                 }
-                children.insert(at, child);
+                children.insert(at, Entry::new(child));
             }
             Entries::Few(children) => {
                 let mut map: GenericOrdMap<_, _, RcK> =
-                    children.drain(..).map(|child| (child.name.clone(), child)).collect();
+                    children.drain(..).map(|Entry { node, .. }| (node.name.clone(), node)).collect();
                 map.insert(child.name.clone(), child);
                 self.entries = Entries::Many(Box::new(map));
             }
@@ -104,11 +127,11 @@ impl Children {
                 Some(child)
             }
             Entries::One(_) => None,
-            Entries::Few(children) => find(children, name).ok().map(|at| children.remove(at)),
+            Entries::Few(children) => find(children, name).ok().map(|at| children.remove(at).node),
             Entries::Many(children) => {
                 let taken = children.remove(name);
                 if children.len() <= NARROW {
-                    self.entries = Entries::Few(children.values().cloned().collect());
+                    self.entries = Entries::Few(children.values().cloned().map(Entry::new).collect());
                 }
                 taken
             }
@@ -129,22 +152,22 @@ impl Children {
 
     /// The children in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Node>> {
-        let (few, many) = match &self.entries {
-            Entries::One(child) => (std::slice::from_ref(child), None),
-            Entries::Few(children) => (children.as_slice(), None),
-            Entries::Many(children) => (&[][..], Some(children.values())),
+        let (one, few, many) = match &self.entries {
+            Entries::One(child) => (Some(child), &[][..], None),
+            Entries::Few(children) => (None, children.as_slice(), None),
+            Entries::Many(children) => (None, &[][..], Some(children.values())),
         };
-        few.iter().chain(many.into_iter().flatten())
+        one.into_iter().chain(few.iter().map(|entry| &entry.node)).chain(many.into_iter().flatten())
     }
 
     /// The children themselves, in no order that matters.
     pub(crate) fn into_nodes(self) -> impl Iterator<Item = Rc<Node>> {
-        let (few, many) = match self.entries {
-            Entries::One(child) => (vec![child], None),
-            Entries::Few(children) => (children, None),
-            Entries::Many(children) => (Vec::new(), Some(children.into_iter().map(|(_, child)| child))),
+        let (one, few, many) = match self.entries {
+            Entries::One(child) => (Some(child), Vec::new(), None),
+            Entries::Few(children) => (None, children, None),
+            Entries::Many(children) => (None, Vec::new(), Some(children.into_iter().map(|(_, child)| child))),
         };
-        few.into_iter().chain(many.into_iter().flatten())
+        one.into_iter().chain(few.into_iter().map(|entry| entry.node)).chain(many.into_iter().flatten())
     }
 
     /// The names in order, each with a NUL.
@@ -181,8 +204,13 @@ fn listed(child: &Node) -> u32 {
 }
 
 /// Place of the name among sorted children, or the place where it belongs.
-fn find(children: &[Rc<Node>], name: &[u8]) -> Result<usize, usize> {
-    children.binary_search_by(|child| child.name.as_slice().cmp(name))
+fn find(children: &[Entry], name: &[u8]) -> Result<usize, usize> {
+    let key = key(name);
+    children.binary_search_by(|entry| match entry.key.cmp(&key) {
+        // With a zero in the key, all of the name is in it.
+        Ordering::Equal if name.len() >= 8 => entry.node.name.as_slice().cmp(name),
+        order => order,
+    })
 }
 
 #[cfg(test)]

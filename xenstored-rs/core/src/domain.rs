@@ -96,9 +96,14 @@ impl Domains {
         self.known.entry(domid).or_insert_with(Domain::new)
     }
 
-    /// Forgets all about a domain: another with its id starts afresh.
-    pub(crate) fn forget(&mut self, domid: DomId) -> Option<Domain> {
-        self.known.remove(&domid)
+    /// Forgets all about a domain: another with its id starts afresh. One that is still there is only no longer
+    /// introduced.
+    pub(crate) fn forget(&mut self, domid: DomId, still_there: bool) -> Option<Domain> {
+        let forgotten = self.known.remove(&domid)?;
+        if still_there && forgotten.exists {
+            self.entry(domid).exists = true;
+        }
+        Some(forgotten)
     }
 
     /// Whether there is such a domain.

@@ -60,7 +60,8 @@ pub enum CloseReason {
 /// What only the shell can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Map the ring of a domain and bind its port; then call [`crate::Engine::introduce`] and answer.
+    /// Map the ring of a domain and bind its port; then answer and call [`crate::Engine::introduce`], in this order:
+    /// the reply comes before the events.
     Introduce {
         /// The domain.
         domid: DomId,

@@ -44,13 +44,18 @@ impl Engine {
     /// Forgets a domain that is introduced: its watches first, then what it owned, then the news of its going.
     pub(crate) fn release(&mut self, domid: DomId) {
         if self.domains.get(domid).is_some_and(|domain| domain.introduced) {
-            self.domains_gone(&[domid]);
+            self.end_domains(&[domid], true);
         }
     }
 
-    /// Domains are gone: nodes that they owned are removed with all below them, entries that name them leave every
-    /// permission list, and each that was introduced is reported. One walk of the tree serves all.
+    /// Domains are gone for good.
     pub(crate) fn domains_gone(&mut self, domids: &[DomId]) {
+        self.end_domains(domids, false);
+    }
+
+    /// Ends what there is of domains: nodes that they owned are removed with all below them, entries that name them leave every
+    /// permission list, and each that was introduced is reported. One walk of the tree serves all.
+    fn end_domains(&mut self, domids: &[DomId], still_there: bool) {
         let gone: BTreeSet<DomId> = domids.iter().copied().filter(|&domid| self.domains.get(domid).is_some()).collect();
         for &domid in &gone {
             if let Some(conn) = self.domains.get_mut(domid).and_then(|domain| domain.connection.take()) {
@@ -63,7 +68,7 @@ impl Engine {
         self.clear_tree_of(&gone);
         self.fire_changes();
         for &domid in &gone {
-            if let Some(domain) = self.domains.forget(domid)
+            if let Some(domain) = self.domains.forget(domid, still_there)
                 && domain.introduced
             {
                 self.effects.push_back(Effect::Release { domid });

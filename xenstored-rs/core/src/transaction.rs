@@ -7,44 +7,37 @@ use xenstore_wire::XsError;
 use crate::{
     id::{DomId, TxId},
     node::{Generation, Node},
-    path::{is_at_or_below, parent},
+    path::{is_at_or_below, names, parent},
     store::{Store, signed},
 };
 
-/// What a transaction relied on at one path. Each is checked against the store as it is at the commit.
+/// What a transaction relied on at one path, each a bit. It is checked against the store as it is at the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Relied {
-    /// The node is there, or is not.
-    pub(crate) existence: bool,
-    /// Its value and permissions, or that it is not there.
-    pub(crate) content: bool,
-    /// Its permissions.
-    pub(crate) permissions: bool,
-    /// The names of its children.
-    pub(crate) list: bool,
-    /// All of it and all below.
-    pub(crate) subtree: bool,
-}
+pub(crate) struct Relied(u8);
 
 impl Relied {
-    /// Only that the node is there, or is not.
-    pub(crate) const EXISTENCE: Self =
-        Self { existence: true, content: false, permissions: false, list: false, subtree: false };
-    /// Value and permissions.
-    pub(crate) const CONTENT: Self = Self { content: true, ..Self::EXISTENCE };
-    /// Permissions alone.
-    pub(crate) const PERMISSIONS: Self = Self { permissions: true, ..Self::EXISTENCE };
-    /// The child list, and the permission to read it.
-    pub(crate) const LIST: Self = Self { list: true, ..Self::PERMISSIONS };
-    /// The node with all below it.
-    pub(crate) const SUBTREE: Self = Self { subtree: true, ..Self::EXISTENCE };
+    /// The node is there, or is not.
+    pub(crate) const EXISTENCE: Self = Self(1);
+    /// Its value and permissions.
+    pub(crate) const CONTENT: Self = Self(1 | 2);
+    /// Its permissions.
+    pub(crate) const PERMISSIONS: Self = Self(1 | 4);
+    /// The names of its children, and the permission to read them.
+    pub(crate) const LIST: Self = Self(1 | 4 | 8);
+    /// All of it and all below.
+    pub(crate) const SUBTREE: Self = Self(1 | 16);
 
-    fn add(&mut self, other: Self) {
-        self.existence |= other.existence;
-        self.content |= other.content;
-        self.permissions |= other.permissions;
-        self.list |= other.list;
-        self.subtree |= other.subtree;
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Without what only `other` says; existence stays.
+    fn without(self, other: Self) -> Self {
+        Self(self.0 & !(other.0 & !Self::EXISTENCE.0))
     }
 
     /// Whether all of it holds for a node that was `base` at the start and is `current` now.
@@ -53,10 +46,10 @@ impl Relied {
             (None, None) => true,
             (Some(base), Some(current)) => {
                 Rc::ptr_eq(base, current)
-                    || (!self.subtree
-                        && (!self.content || base.generation == current.generation)
-                        && (!self.permissions || base.permissions == current.permissions)
-                        && (!self.list || base.list_generation() == current.list_generation()))
+                    || (!self.has(Self::SUBTREE)
+                        && (!self.has(Self::CONTENT) || base.generation == current.generation)
+                        && (!self.has(Self::PERMISSIONS) || base.permissions == current.permissions)
+                        && (!self.has(Self::LIST) || base.list_generation() == current.list_generation()))
             }
             _ => false,
         }
@@ -74,6 +67,13 @@ pub(crate) struct Written {
     order: u32,
 }
 
+/// What a transaction has to do with one path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touched {
+    relied: Relied,
+    written: Option<Written>,
+}
+
 /// An open transaction.
 #[derive(Debug)]
 pub(crate) struct Transaction {
@@ -82,11 +82,11 @@ pub(crate) struct Transaction {
     base: Store,
     /// The store as the transaction made it.
     pub(crate) store: Store,
-    relied: BTreeMap<Box<[u8]>, Relied>,
-    written: BTreeMap<Box<[u8]>, Written>,
+    touched: BTreeMap<Box<[u8]>, Touched>,
+    /// Paths of `touched` that were written.
+    written: u32,
     /// A change failed half-way of a client's plan: the commit must fail.
     pub(crate) poisoned: bool,
-    touched: usize,
     /// Bytes that the paths it touched take.
     pub(crate) bytes: usize,
 }
@@ -96,78 +96,68 @@ impl Transaction {
         let (mut base, mut own) = (store.clone(), store.clone());
         base.accounts.take_touched();
         own.accounts.take_touched();
-        Self {
-            id,
-            base,
-            store: own,
-            relied: BTreeMap::new(),
-            written: BTreeMap::new(),
-            poisoned: false,
-            touched: 0,
-            bytes: 0,
-        }
+        Self { id, base, store: own, touched: BTreeMap::new(), written: 0, poisoned: false, bytes: 0 }
     }
 
     /// Notes what is relied on at a path. What the transaction itself wrote there is its own and can't be disturbed.
-    pub(crate) fn rely(&mut self, path: &[u8], relied: Relied) {
-        let mut relied = relied;
-        if let Some(written) = self.written.get(path) {
+    pub(crate) fn rely(&mut self, path: &[u8], mut relied: Relied) {
+        let touched = self.touch(path);
+        if let Some(written) = touched.written {
             if written.removed {
                 return;
             }
-            if written.value && relied.content {
-                relied = Relied { content: false, permissions: true, ..relied };
+            if written.value && relied.has(Relied::CONTENT) {
+                relied = relied.without(Relied::CONTENT).with(Relied::PERMISSIONS);
             }
-            relied.permissions &= !written.permissions;
+            if written.permissions {
+                relied = relied.without(Relied::PERMISSIONS);
+            }
         }
-        if let Some(there) = self.relied.get_mut(path) {
-            there.add(relied);
-            return;
-        }
-        self.touch(path);
-        self.relied.insert(path.into(), relied);
+        touched.relied = touched.relied.with(relied);
     }
 
     /// Notes a change at a path.
     pub(crate) fn write(&mut self, path: &[u8], mark: impl FnOnce(&mut Written)) {
-        if let Some(there) = self.written.get_mut(path) {
-            mark(there);
-            return;
-        }
-        self.touch(path);
-        let mut written =
-            Written { order: u32::try_from(self.written.len()).unwrap_or(u32::MAX), ..Written::default() };
-        mark(&mut written);
-        self.written.insert(path.into(), written);
+        let order = self.written;
+        let touched = self.touch(path);
+        let new = touched.written.is_none();
+        mark(touched.written.get_or_insert_with(|| Written { order, ..Written::default() }));
+        self.written += u32::from(new);
     }
 
-    fn touch(&mut self, path: &[u8]) {
-        if !self.touched(path) {
-            self.touched += 1;
+    fn touch(&mut self, path: &[u8]) -> &mut Touched {
+        if !self.touched.contains_key(path) {
             self.bytes += path.len();
+            self.touched.insert(path.into(), Touched::default());
         }
+        self.touched.get_mut(path).expect("it is there or was just put there")
     }
 
     /// Whether the transaction touched that path already.
     pub(crate) fn touched(&self, path: &[u8]) -> bool {
-        self.relied.contains_key(path) || self.written.contains_key(path)
+        self.touched.contains_key(path)
     }
 
     /// Number of paths that it touched.
     pub(crate) fn touched_count(&self) -> usize {
-        self.touched
+        self.touched.len()
+    }
+
+    /// The paths that were changed, in the order of their names, each with what was done.
+    fn written(&self) -> impl Iterator<Item = (&[u8], Written)> {
+        self.touched.iter().filter_map(|(path, touched)| Some((&**path, touched.written?)))
     }
 
     /// The paths that were changed, in the order of their first change, each with what was done.
     pub(crate) fn changes(&self) -> Vec<(&[u8], Written)> {
-        let mut changes: Vec<_> = self.written.iter().map(|(path, written)| (&**path, *written)).collect();
+        let mut changes: Vec<_> = self.written().collect();
         changes.sort_unstable_by_key(|(_, written)| written.order);
         changes
     }
 
     /// Whether it changed the node at that path.
     pub(crate) fn wrote(&self, path: &[u8]) -> bool {
-        self.written.contains_key(path)
+        self.touched.get(path).is_some_and(|touched| touched.written.is_some())
     }
 
     /// The store at the start.
@@ -177,7 +167,7 @@ impl Transaction {
 
     /// Whether it changed nothing.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.written.is_empty()
+        self.written == 0
     }
 
     /// What the commit does to each domain's usage: domain, usage then, nodes more.
@@ -201,8 +191,12 @@ impl Transaction {
         if self.is_unchallenged(current) {
             return Ok(());
         }
-        let holds = self.relied.iter().all(|(path, relied)| relied.holds(self.base.find(path), current.find(path)));
-        if holds { Ok(()) } else { Err(XsError::Again) }
+        let holds = |path: &[u8], relied: Relied| relied.holds(self.base.find(path), current.find(path));
+        let hold = self
+            .touched
+            .iter()
+            .all(|(path, Touched { relied, .. })| *relied == Relied::default() || holds(path, *relied));
+        if hold { Ok(()) } else { Err(XsError::Again) }
     }
 
     /// Whether nobody changed anything since the start.
@@ -222,11 +216,11 @@ impl Transaction {
             current.accounts.charge(domid, i64::from(mine.nodes) - i64::from(base.nodes), bytes(mine) - bytes(base));
         }
         let mut done: Option<&[u8]> = None;
-        for (path, written) in &self.written {
+        for (path, written) in self.written() {
             if done.is_some_and(|done| is_at_or_below(path, done)) {
                 continue;
             }
-            done = self.apply_path(current, path, *written, generation);
+            done = self.apply_path(current, path, written, generation);
         }
     }
 
@@ -243,30 +237,30 @@ impl Transaction {
         written: Written,
         generation: Generation,
     ) -> Option<&'a [u8]> {
-        let mut ends =
-            path.iter().enumerate().skip(1).filter(|&(_, &byte)| byte == b'/').map(|(at, _)| at).collect::<Vec<_>>();
-        ends.push(path.len());
-        for end in ends {
-            let top = &path[..end];
-            let (base, mine, now) = (self.base.find(top), self.store.find(top), merged.find(top));
-            match (base, mine, now) {
-                // Removed, or made and removed: what was relied on says that nobody else touched it.
-                (_, None, Some(_)) => {
+        if path.first() != Some(&b'@') {
+            let mut len = 0;
+            let mut base = Some(self.base.root());
+            let (mut mine, mut now) = (self.store.root(), merged.root());
+            for name in names(path) {
+                len += 1 + name.len();
+                let top = &path[..len];
+                base = base.and_then(|base| base.child(name));
+                let Some(child) = mine.child(name) else {
+                    // Removed, or made and removed: what was relied on says that nobody else touched it.
                     merged.remove_accounted(top, generation);
                     return Some(top);
+                };
+                let theirs = now.child(name);
+                match theirs {
+                    Some(theirs) if base.is_none_or(|base| !Rc::ptr_eq(base, theirs)) => now = theirs,
+                    // Missing: the transaction made it. The same as at the start: nobody else changed it.
+                    _ => {
+                        let child = Rc::clone(child);
+                        merged.replace_accounted(parent(top), child, generation);
+                        return Some(top);
+                    }
                 }
-                (_, None, None) => return Some(top),
-                (_, Some(mine), None) => {
-                    merged.replace_accounted(parent(top), Rc::clone(mine), generation);
-                    return Some(top);
-                }
-                (Some(base), Some(mine), Some(now))
-                    if Rc::ptr_eq(base, now) && top.first() != Some(&b'@') && top != b"/" =>
-                {
-                    merged.replace_accounted(parent(top), Rc::clone(mine), generation);
-                    return Some(top);
-                }
-                _ => {}
+                mine = child;
             }
         }
         self.apply_node(merged, path, written, generation);

@@ -14,6 +14,7 @@ use crate::{
     path::WatchPath,
     permission::{Access, Permission, Permissions},
     quota::{Quota, within},
+    store::Nearest,
     transaction::Relied,
 };
 
@@ -22,22 +23,40 @@ pub(super) fn get_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mu
     let path = WatchPath::parse(payload::one_string(request.payload)?, request.caller.domid)?;
     check_path_len(engine, request.caller, path.as_bytes())?;
     rely(engine, request, path.as_bytes(), Relied::CONTENT)?;
-    find(engine, request, &path, Access::Read)?.put(out);
+    let store = request.store(engine);
+    let permissions = match &path {
+        WatchPath::Node(path) => match look(store, request, path.as_bytes(), Access::Read)? {
+            Look::Found(node) => &node.permissions,
+            Look::Missing(_) => return Err(XsError::NoEnt.into()),
+        },
+        WatchPath::Special(name) => &store.find(name).ok_or(XsError::NoEnt)?.permissions,
+    };
+    if !request.caller.may(permissions, Access::Read) {
+        return Err(XsError::Access.into());
+    }
+    permissions.put(out);
     Ok(())
 }
 
-/// The permissions of a node or special node that the caller may do `access` with.
-fn find(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>, access: Access) -> Result<Permissions, XsError> {
-    let store = request.store(engine);
-    match path {
-        WatchPath::Node(path) => match look(store, request, path.as_bytes(), access)? {
-            Look::Found(node) => Ok(node.permissions.clone()),
-            Look::Missing(_) => Err(XsError::NoEnt),
-        },
+/// The permissions of a node or special node that the caller may set them of.
+///
+/// # Errors
+/// `EACCES` where the caller does not own it; also where it is missing and the caller may neither write nor owns its
+/// nearest ancestor.
+fn owned(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>) -> Result<Permissions, XsError> {
+    let caller = request.caller;
+    let nearest = match path {
+        WatchPath::Node(path) => request.store(engine).nearest(path.as_bytes()),
         WatchPath::Special(name) => {
-            let permissions = &store.find(name).ok_or(XsError::NoEnt)?.permissions;
-            if request.caller.may(permissions, access) { Ok(permissions.clone()) } else { Err(XsError::Access) }
+            Nearest { node: request.store(engine).find(name).ok_or(XsError::NoEnt)?, path_len: name.len(), missing: 0 }
         }
+    };
+    let permissions = &nearest.node.permissions;
+    match nearest.missing {
+        0 if caller.owns(permissions) => Ok(permissions.clone()),
+        0 => Err(XsError::Access),
+        _ if caller.owns(permissions) || caller.may(permissions, Access::Write) => Err(XsError::NoEnt),
+        _ => Err(XsError::Access),
     }
 }
 
@@ -62,10 +81,7 @@ pub(super) fn set_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mu
     if owner.ignored {
         return Err(XsError::NoEnt.into());
     }
-    let old = find(engine, request, &path, Access::None)?;
-    if !caller.owns(&old) {
-        return Err(XsError::Access.into());
-    }
+    let old = owned(engine, request, &path)?;
     if !caller.privileged && owner.domid != old.owner() {
         return Err(XsError::Perm.into());
     }
