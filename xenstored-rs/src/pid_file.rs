@@ -58,7 +58,8 @@ pub fn probe(path: &Path) -> Result<(), PidFileError> {
     }
 }
 
-/// The locked pid file of this process. The lock lasts until the process ends or this value is dropped.
+/// The locked pid file of this process. The lock lasts until the process ends or this value is dropped; dropping it
+/// removes the file, so a start that fails halfway leaves none behind. A killed process leaves it, unlocked.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
@@ -107,16 +108,18 @@ impl PidFile {
         &self.path
     }
 
-    /// Removes the file at an orderly end, unless the path names another file by now.
+    /// Removes the file at an orderly end, unless the path names another file by now. Dropping does the same, without
+    /// saying how it went.
     ///
     /// # Errors
     /// If the file cannot be removed.
     pub fn remove(self) -> Result<(), PidFileError> {
+        self.unlink().map_err(|source| io_error(&self.path, "remove", source))
+    }
+
+    fn unlink(&self) -> io::Result<()> {
         // Still locked here: nobody can have taken this file over.
-        if names(&self.path, &self.file) {
-            fs::remove_file(&self.path).map_err(|source| io_error(&self.path, "remove", source))?;
-        }
-        Ok(())
+        if names(&self.path, &self.file) { fs::remove_file(&self.path) } else { Ok(()) }
     }
 
     /// Puts our pid into the file. At no moment is it empty, so that a reader finds the old pid or the new one.
@@ -125,6 +128,13 @@ impl PidFile {
         self.file.set_permissions(Permissions::from_mode(0o600))?;
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // After `remove` the path does not name this file any more, and there is nothing left to do.
+        let _ = self.unlink();
     }
 }
 
@@ -200,8 +210,10 @@ mod tests {
             probe(&path).unwrap();
             let pid_file = PidFile::acquire(&path).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-            drop(pid_file);
+            // Reading ends the lock, which nobody else wants here.
             assert_eq!(fs::read_to_string(&path).unwrap(), own_pid(), "after {stale:?}");
+            drop(pid_file);
+            assert!(!path.exists(), "dropping removes the file");
         }
     }
 

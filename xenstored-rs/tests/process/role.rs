@@ -90,8 +90,12 @@ fn hold(path: &Path) -> ExitCode {
 
 fn contend(path: &Path) -> ExitCode {
     let probed = pid_file::probe(path).map_or_else(|error| error.to_string(), |()| "free".into());
-    let acquired = PidFile::acquire(path).map_or_else(|error| error.to_string(), |_| "acquired".into());
-    println!("{probed}\n{acquired}");
+    let acquired = PidFile::acquire(path);
+    let said = acquired.as_ref().map_or_else(ToString::to_string, |_| {
+        assert_eq!(fs::read_to_string(path).unwrap(), format!("{}\n", std::process::id()));
+        "acquired".into()
+    });
+    println!("{probed}\n{said}");
     ExitCode::SUCCESS
 }
 
