@@ -17,15 +17,28 @@ pub struct Usage {
 /// change copies a few entries. No request pays for the number of domains.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accounts {
-    usage: GenericOrdMap<DomId, Usage, RcK>,
+    usage: GenericOrdMap<DomId, Balance, RcK>,
     /// Domains charged since [`Accounts::take_touched`], a domain once or more often.
     touched: Vec<DomId>,
+}
+
+/// A usage while a change is under way: it may be below zero in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Balance {
+    nodes: i64,
+    bytes: i64,
+}
+
+impl Balance {
+    fn usage(self) -> Usage {
+        Usage { nodes: u32::try_from(self.nodes).unwrap_or(0), bytes: u64::try_from(self.bytes).unwrap_or(0) }
+    }
 }
 
 impl Accounts {
     /// What a domain's nodes amount to.
     pub(crate) fn usage(&self, domid: DomId) -> Usage {
-        self.usage.get(&domid).copied().unwrap_or_default()
+        self.usage.get(&domid).copied().unwrap_or_default().usage()
     }
 
     /// Adds to a domain's usage, or takes from it; a domain without nodes has no entry.
@@ -36,18 +49,22 @@ impl Accounts {
         if self.touched.last() != Some(&domid) {
             self.touched.push(domid);
         }
-        let new = |usage: Usage| Usage {
-            nodes: u32::try_from(i64::from(usage.nodes) + nodes).unwrap_or(0),
-            bytes: usage.bytes.saturating_add_signed(bytes),
+        let Some(balance) = self.usage.get_mut(&domid) else {
+            self.usage.insert(domid, Balance { nodes, bytes });
+            return;
         };
-        match self.usage.get_mut(&domid) {
-            Some(usage) => *usage = new(*usage),
-            None => {
-                self.usage.insert(domid, new(Usage::default()));
-            }
-        }
-        if self.usage.get(&domid).is_some_and(|usage| *usage == Usage::default()) {
+        balance.nodes += nodes;
+        balance.bytes += bytes;
+        if *balance == Balance::default() {
             self.usage.remove(&domid);
+        }
+    }
+
+    /// Charges `bytes` to one domain in place of another.
+    pub(crate) fn shift(&mut self, from: DomId, to: DomId, bytes: i64) {
+        if from != to {
+            self.charge(from, 0, -bytes);
+            self.charge(to, 0, bytes);
         }
     }
 
@@ -66,7 +83,7 @@ impl Accounts {
 
     /// Every domain that owns nodes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DomId, Usage)> {
-        self.usage.iter().map(|(domid, usage)| (*domid, *usage))
+        self.usage.iter().map(|(domid, balance)| (*domid, balance.usage()))
     }
 }
 
@@ -84,6 +101,15 @@ mod tests {
         accounts.charge(DomId(7), 2, -40);
         assert_eq!(copy.usage(DomId(7)), Usage { nodes: 1, bytes: 100 });
         assert_eq!(accounts.usage(DomId(7)), Usage { nodes: 3, bytes: 60 });
+    }
+
+    #[test]
+    fn a_balance_may_be_below_zero_in_between() {
+        let mut accounts = Accounts::default();
+        accounts.charge(DomId(3), -1, -50);
+        assert_eq!(accounts.usage(DomId(3)), Usage::default());
+        accounts.charge(DomId(3), 3, 70);
+        assert_eq!(accounts.usage(DomId(3)), Usage { nodes: 2, bytes: 20 });
     }
 
     #[test]

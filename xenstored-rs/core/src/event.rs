@@ -3,7 +3,7 @@
 //! An event for a node goes only to those who may read the node or its parent, or could read it before the change
 //! (`docs/misc/xenstore.txt`, WATCH; a removed node is judged as it was).
 
-use std::rc::Rc;
+use std::{collections::BTreeSet, rc::Rc};
 
 use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX};
 
@@ -35,8 +35,9 @@ pub(crate) enum Change {
     Removed { path: Box<[u8]>, subtree: Rc<Node> },
     /// A watch was registered: its first event follows the reply.
     Registered(WatchId),
-    /// A transaction was committed.
-    Committed(Box<Transaction>),
+    /// A transaction was committed. Beside it the permissions of the nodes that it changed, as they were just before, in
+    /// the order of its changes.
+    Committed(Box<Transaction>, Vec<Option<Permissions>>),
     /// A domain is to be released, once its caller has the reply.
     Released(DomId),
 }
@@ -59,7 +60,7 @@ impl Engine {
                     self.fire(&path, &[Some(&subtree.permissions), None, None]);
                 }
                 Change::Registered(id) => self.fire_initial(id),
-                Change::Committed(transaction) => self.fire_transaction(&transaction),
+                Change::Committed(transaction, before) => self.fire_transaction(&transaction, &before),
                 Change::Released(domid) => self.release(domid),
             }
         }
@@ -67,26 +68,22 @@ impl Engine {
     }
 
     /// Sends the events of a committed transaction: one for each changed node, in the order of first changes.
-    pub(crate) fn fire_transaction(&mut self, transaction: &Transaction) {
-        if self.watches.len() == 0 {
-            return;
-        }
-        for (path, written) in transaction.changes() {
-            let before = transaction.base().find(path);
-            let now = self.store.find(path).map(Rc::clone);
-            if let Some(removed) = before.filter(|_| written.removed) {
-                let store = self.store.clone();
-                self.fire_below(path, removed, |below| store.find(below).is_none() && !transaction.wrote(below));
+    fn fire_transaction(&mut self, transaction: &Transaction, before: &[Option<Permissions>]) {
+        let mut told = BTreeSet::new();
+        for ((path, written), before) in transaction.changes().into_iter().zip(before) {
+            if let Some(removed) = transaction.base().find(path).filter(|_| written.removed) {
+                // A node that was made again along the way to another has changed all the same.
+                self.fire_below(path, removed, |below| !transaction.wrote(below) && told.insert(below.to_vec()));
             }
+            let now = self.store.find(path).map(|node| node.permissions.clone());
             if before.is_some() || now.is_some() {
-                let seen = [now.as_ref().map(|node| &node.permissions), before.map(|node| &node.permissions), None];
-                self.fire(path, &seen);
+                self.fire(path, &[now.as_ref(), before.as_ref(), None]);
             }
         }
     }
 
     /// Fires the watches on nodes below a removed one that `wanted` lets through, leaves first.
-    fn fire_below(&mut self, path: &[u8], subtree: &Rc<Node>, wanted: impl Fn(&[u8]) -> bool) {
+    fn fire_below(&mut self, path: &[u8], subtree: &Rc<Node>, mut wanted: impl FnMut(&[u8]) -> bool) {
         for (below, node) in self.watches.watched_below(path, subtree) {
             if wanted(&below) {
                 // The parent went too; it is judged as it was.

@@ -65,6 +65,11 @@ impl Engine {
         for (_, domain) in self.domains.iter_mut() {
             domain.target = domain.target.filter(|target| !gone.contains(target));
         }
+        for (_, connection) in &mut self.connections {
+            for transaction in connection.transactions.values_mut() {
+                transaction.outdated |= transaction.names_any(|domid| gone.contains(&domid));
+            }
+        }
         self.clear_tree_of(&gone);
         self.fire_changes();
         for &domid in &gone {
@@ -86,7 +91,9 @@ impl Engine {
             if owned.last().is_some_and(|top| is_at_or_below(path, top)) {
                 return;
             }
-            if is_gone(node.permissions.owner()) && path != b"/" && !self.config.keep_orphans {
+            // The root and the special nodes are never removed.
+            let lasts = path == b"/" || path.first() == Some(&b'@') || self.config.keep_orphans;
+            if is_gone(node.permissions.owner()) && !lasts {
                 owned.push(path.into());
                 return;
             }

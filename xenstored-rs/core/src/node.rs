@@ -21,7 +21,7 @@ pub(crate) struct Node {
     pub(crate) permissions: Permissions,
     /// Last change of value or permissions. Changes of the child list have a number of their own.
     pub(crate) generation: Generation,
-    children: Option<Box<Children>>,
+    children: Option<Rc<Children>>,
 }
 
 impl Node {
@@ -37,20 +37,20 @@ impl Node {
 
     /// The child of that name, to be changed or replaced.
     pub(crate) fn child_mut(&mut self, name: &[u8]) -> Option<&mut Rc<Self>> {
-        self.children.as_mut()?.get_mut(name)
+        own(self.children.as_mut()?).get_mut(name)
     }
 
     /// Puts a child in, in place of one with the same name; the child list then has `generation` if it is longer now.
     pub(crate) fn put_child(&mut self, child: Rc<Self>, generation: Generation) {
         match &mut self.children {
-            Some(children) => children.put(child, generation),
-            None => self.children = Some(Box::new(Children::only(child, generation))),
+            Some(children) => own(children).put(child, generation),
+            None => self.children = Some(Rc::new(Children::only(child, generation))),
         }
     }
 
     /// Takes a child out; the child list then has `generation`.
     pub(crate) fn take_child(&mut self, name: &[u8], generation: Generation) -> Option<Rc<Self>> {
-        let children = self.children.as_mut()?;
+        let children = own(self.children.as_mut()?);
         let taken = children.take(name, generation);
         if children.len() == 0 {
             self.children = None;
@@ -83,6 +83,11 @@ impl Node {
         self.children.as_ref().map_or(0, |children| children.list_len())
     }
 
+    /// What lay below a node that is gone.
+    pub(crate) fn into_children(mut self) -> Option<Rc<Children>> {
+        self.children.take()
+    }
+
     /// Bytes that the node counts for in the `node-size` quota.
     pub(crate) fn size(&self) -> usize {
         Self::size_of(self.permissions.len(), self.value.len(), self.child_list_len())
@@ -97,15 +102,22 @@ impl Node {
 impl Drop for Node {
     /// Frees what lies below without recursion, whatever its depth.
     fn drop(&mut self) {
-        let mut doomed: Vec<Box<Children>> = self.children.take().into_iter().collect();
+        let Some(children) = self.children.take() else { return };
+        let mut doomed = vec![children];
         while let Some(children) = doomed.pop() {
-            for child in children.into_nodes() {
-                if let Some(mut child) = Rc::into_inner(child) {
-                    doomed.extend(child.children.take());
-                }
+            if let Some(children) = Rc::into_inner(children) {
+                children.take_apart(&mut doomed);
             }
         }
     }
+}
+
+/// The children of a node, to be changed: not shared with any copy of the node.
+fn own(children: &mut Rc<Children>) -> &mut Children {
+    if Rc::get_mut(children).is_none() {
+        *children = Rc::new(Children::to_change(children));
+    }
+    Rc::get_mut(children).expect("nobody shares what was just made")
 }
 
 #[cfg(test)]

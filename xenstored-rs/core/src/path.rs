@@ -69,11 +69,6 @@ impl<'a> Path<'a> {
         &self.0
     }
 
-    /// Whether this is `/`.
-    pub(crate) fn is_root(&self) -> bool {
-        self.0.len() == 1
-    }
-
     /// The names from the root down; none for the root.
     pub(crate) fn names(&self) -> Names<'_> {
         names(&self.0)

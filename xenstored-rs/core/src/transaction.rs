@@ -22,8 +22,8 @@ impl Relied {
     pub(crate) const CONTENT: Self = Self(1 | 2);
     /// Its permissions.
     pub(crate) const PERMISSIONS: Self = Self(1 | 4);
-    /// The names of its children, and the permission to read them.
-    pub(crate) const LIST: Self = Self(1 | 4 | 8);
+    /// The names of its children.
+    pub(crate) const LIST: Self = Self(1 | 8);
     /// All of it and all below.
     pub(crate) const SUBTREE: Self = Self(1 | 16);
 
@@ -31,7 +31,7 @@ impl Relied {
         self.0 & other.0 == other.0
     }
 
-    fn with(self, other: Self) -> Self {
+    pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -87,6 +87,8 @@ pub(crate) struct Transaction {
     written: u32,
     /// A change failed half-way of a client's plan: the commit must fail.
     pub(crate) poisoned: bool,
+    /// A domain that it gave rights to is gone: they must not pass to the next with its id.
+    pub(crate) outdated: bool,
     /// Bytes that the paths it touched take.
     pub(crate) bytes: usize,
 }
@@ -170,6 +172,14 @@ impl Transaction {
         self.written == 0
     }
 
+    /// Whether it set permissions that name one of these domains.
+    pub(crate) fn names_any(&self, gone: impl Fn(DomId) -> bool) -> bool {
+        self.written().any(|(path, written)| {
+            let names = |node: &Rc<Node>| node.permissions.iter().any(|entry| gone(entry.domid));
+            (written.permissions || written.value) && self.store.find(path).is_some_and(names)
+        })
+    }
+
     /// What the commit does to each domain's usage: domain, usage then, nodes more.
     pub(crate) fn growth(&self, current: &Store) -> Vec<(DomId, u64, i64)> {
         let mut store = self.store.accounts.clone();
@@ -188,6 +198,9 @@ impl Transaction {
     /// # Errors
     /// `EAGAIN` where it is not.
     pub(crate) fn validate(&self, current: &Store) -> Result<(), XsError> {
+        if self.outdated {
+            return Err(XsError::Again);
+        }
         if self.is_unchallenged(current) {
             return Ok(());
         }
@@ -247,16 +260,21 @@ impl Transaction {
                 base = base.and_then(|base| base.child(name));
                 let Some(child) = mine.child(name) else {
                     // Removed, or made and removed: what was relied on says that nobody else touched it.
-                    merged.remove_accounted(top, generation);
+                    if now.child(name).is_some() {
+                        let (mine, now) = (mine.permissions.owner(), now.permissions.owner());
+                        merged.remove_accounted(top, generation);
+                        merged.accounts.shift(mine, now, -signed(name.len() + 1));
+                    }
                     return Some(top);
                 };
-                let theirs = now.child(name);
-                match theirs {
+                match now.child(name) {
                     Some(theirs) if base.is_none_or(|base| !Rc::ptr_eq(base, theirs)) => now = theirs,
                     // Missing: the transaction made it. The same as at the start: nobody else changed it.
-                    _ => {
-                        let child = Rc::clone(child);
-                        merged.replace_accounted(parent(top), child, generation);
+                    there => {
+                        let more = if there.is_some() { 0 } else { signed(name.len() + 1) };
+                        let (mine, now) = (mine.permissions.owner(), now.permissions.owner());
+                        merged.replace_accounted(parent(top), Rc::clone(child), generation);
+                        merged.accounts.shift(mine, now, more);
                         return Some(top);
                     }
                 }

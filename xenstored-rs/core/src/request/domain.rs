@@ -23,7 +23,7 @@ pub(super) fn introduce(engine: &mut Engine, request: &mut Request<'_>, _out: &m
 /// A domain that may be released or resumed.
 fn released(engine: &Engine, request: &Request<'_>) -> Result<DomId, XsError> {
     let domid = domid(payload::one_string(request.payload)?)?;
-    if domid == engine.config.priv_domid || domid == engine.config.store_domid {
+    if !domid.is_ordinary() || domid == engine.config.priv_domid || domid == engine.config.store_domid {
         return Err(XsError::Inval);
     }
     if engine.domains.is_introduced(domid) { Ok(domid) } else { Err(XsError::NoEnt) }

@@ -157,6 +157,9 @@ pub(super) fn create(engine: &mut Engine, request: &mut Request<'_>, path: &[u8]
             crate::path::names(&path[if above == 1 { 0 } else { above }..]).map(<[u8]>::len).collect();
         let first = names.first().copied().unwrap_or(0);
         may_be_so_large(engine, request, above_size + first + 1)?;
+        for below in names.iter().skip(1) {
+            may_be_so_large(engine, request, Node::size_of(permissions.len(), 0, below + 1))?;
+        }
         may_be_so_large(engine, request, Node::size_of(permissions.len(), value.len(), 0))?;
         let domid = request.caller.domid;
         let owned = u64::from(request.store(engine).accounts.usage(domid).nodes) + missing as u64;

@@ -25,7 +25,7 @@ pub(super) fn read(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec
 pub(super) fn directory(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    rely(engine, request, path, Relied::LIST)?;
+    rely_on_list(engine, request, path)?;
     match look(request.store(engine), request, path, Access::Read)? {
         Look::Found(node) if node.child_list_len() > PAYLOAD_MAX => return Err(XsError::TooBig.into()),
         Look::Found(node) => out.extend_from_slice(node.child_list()),
@@ -41,7 +41,7 @@ pub(super) fn directory_part(engine: &mut Engine, request: &mut Request<'_>, out
     let path = node_path(engine, request.caller, path)?;
     let offset = usize::try_from(payload::number::<u64>(offset)?).map_err(|_| XsError::Inval)?;
     let path = path.as_bytes();
-    rely(engine, request, path, Relied::LIST)?;
+    rely_on_list(engine, request, path)?;
     let Look::Found(node) = look(request.store(engine), request, path, Access::Read)? else {
         return Err(XsError::NoEnt.into());
     };
@@ -63,6 +63,13 @@ pub(super) fn directory_part(engine: &mut Engine, request: &mut Request<'_>, out
         out.push(0);
     }
     Ok(())
+}
+
+/// Notes that the child list is relied on, and by those who need it the permission to read it.
+fn rely_on_list(engine: &mut Engine, request: &mut Request<'_>, path: &[u8]) -> Result<(), XsError> {
+    let list = Relied::LIST;
+    let relied = if request.caller.privileged { list } else { list.with(Relied::PERMISSIONS) };
+    rely(engine, request, path, relied)
 }
 
 /// WRITE `path|value`: sets the value, which may be any bytes, making the node and its ancestors where they are missing.
@@ -114,18 +121,15 @@ fn rely_on_writing(engine: &mut Engine, request: &mut Request<'_>, path: &[u8]) 
 /// RM `path|`: removes the node with all below it; a missing node whose parent exists is removed already.
 pub(super) fn rm(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
-    if path.is_root() {
-        return Err(XsError::Inval.into());
-    }
     let path = path.as_bytes();
     let missing = match look(request.store(engine), request, path, Access::Write)? {
+        Look::Found(_) if path == b"/" => return Err(XsError::Inval.into()),
         Look::Found(_) => 0,
         Look::Missing(Nearest { missing, .. }) => missing,
     };
     match missing {
         0 => {
             rely(engine, request, path, Relied::SUBTREE)?;
-            rely(engine, request, parent(path), Relied::PERMISSIONS)?;
             edit::remove(engine, request, path);
             ok(out)
         }

@@ -6,6 +6,7 @@ use super::{Outcome, Request, edit::hit, ok};
 use crate::{
     decimal,
     engine::Engine,
+    event::Change,
     quota::{Quota, within},
     transaction::Transaction,
 };
@@ -46,8 +47,14 @@ pub(super) fn end(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<
         transaction.validate(&engine.store)?;
         check_growth(engine, request, &transaction)?;
         let generation = engine.next_generation();
-        transaction.apply(&mut engine.store, generation);
-        engine.changes.push(crate::event::Change::Committed(transaction));
+        if engine.watches.len() == 0 {
+            transaction.apply(&mut engine.store, generation);
+        } else {
+            let permissions = |path: &[u8]| engine.store.find(path).map(|node| node.permissions.clone());
+            let before = transaction.changes().into_iter().map(|(path, _)| permissions(path)).collect();
+            transaction.apply(&mut engine.store, generation);
+            engine.changes.push(Change::Committed(transaction, before));
+        }
     }
     ok(out)
 }
