@@ -98,7 +98,7 @@ impl Transaction {
         let (mut base, mut own) = (store.clone(), store.clone());
         base.accounts.take_touched();
         own.accounts.take_touched();
-        Self { id, base, store: own, touched: BTreeMap::new(), written: 0, poisoned: false, bytes: 0 }
+        Self { id, base, store: own, touched: BTreeMap::new(), written: 0, poisoned: false, outdated: false, bytes: 0 }
     }
 
     /// Notes what is relied on at a path. What the transaction itself wrote there is its own and can't be disturbed.
