@@ -16,6 +16,7 @@ mod process;
 mod report;
 mod rows;
 mod scenes;
+mod schedule;
 
 use std::env;
 use std::fs;
@@ -109,10 +110,7 @@ fn play(options: &Options, ground: &mut Ground, rows: &[Row], daemons: &[Kind]) 
     let begun = Instant::now();
     for run in 0..options.runs {
         for scene in rows::scenes(rows) {
-            let mut order = daemons.to_vec();
-            let turns = run % order.len().max(1);
-            order.rotate_left(turns);
-            for kind in order {
+            for kind in schedule::plays(scene, daemons, run) {
                 let seconds = begun.elapsed().as_secs();
                 say(&format!("{seconds:4} s  run {} of {}  {scene:?}  {}", run + 1, options.runs, kind.name()));
                 if let Err(error) = play_one(options, ground, rows, scene, kind, &mut samples) {
@@ -138,8 +136,8 @@ fn play_one(
     let daemon = ground.start(kind, &[])?;
     let empty = if scene == Scene::BigStore { Some(ground.start(kind, &[])?) } else { None };
     let meter = match options.quick {
-        true => Meter { stretches: 7, requests: 1500, budget: Duration::from_millis(400) },
-        false => Meter { stretches: 11, requests: 3000, budget: Duration::from_millis(2500) },
+        true => Meter { stretches: 3, requests: 1500, budget: Duration::from_millis(400) },
+        false => Meter { stretches: 5, requests: 3000, budget: Duration::from_millis(2500) },
     };
     Stage { daemon: &daemon, empty: empty.as_ref(), meter, options, rows, samples }.play(scene)
 }

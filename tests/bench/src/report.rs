@@ -21,13 +21,13 @@ pub(crate) fn table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String
     for row in rows {
         let mut line = vec![row.title.to_owned()];
         line.extend(daemons.iter().map(|&kind| number(value(row, kind, samples))));
-        let ours = value(row, Kind::Ours, samples);
         // Memory of stores of different sizes is not to be compared.
         let same = |kind| row.figure != Figure::Mebibytes || samples.domains(kind) == samples.domains(Kind::Ours);
-        line.extend(others.iter().map(|&kind| ratio(ours, value(row, kind, samples).filter(|_| same(kind)))));
+        line.extend(others.iter().map(|&kind| factor(to(row, kind, samples).filter(|_| same(kind)))));
         line.push(deviation(row, samples).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", share * 100.0)));
         line.push(reach_text(row.reach));
-        line.push(verdict(row.reach, ours, value(row, Kind::Floor, samples)).to_owned());
+        let ours = value(row, Kind::Ours, samples);
+        line.push(verdict(row.reach, ours, to(row, Kind::Floor, samples)).to_owned());
         lines.push(line);
     }
     align(&lines)
@@ -66,12 +66,35 @@ fn value(row: &Row, kind: Kind, samples: &Samples) -> Option<f64> {
     let cpu = |id| middle(samples.of(kind, id), |cost| cost.cpu);
     match row.figure {
         Figure::Micros | Figure::Mebibytes | Figure::Count => cpu(row.id),
-        Figure::Ratio(above, below) => Some(cpu(above)? / cpu(below).filter(|&below| below > 0.0)?),
+        Figure::Ratio(above, below) => quotient(samples.of(kind, above), samples.of(kind, below)),
     }
 }
 
 fn middle(costs: &[Cost], part: fn(&Cost) -> f64) -> Option<f64> {
     median(costs.iter().map(part))
+}
+
+/// Ours over another daemon in this row.
+fn to(row: &Row, other: Kind, samples: &Samples) -> Option<f64> {
+    match row.figure {
+        Figure::Ratio(..) => {
+            Some(value(row, Kind::Ours, samples)? / value(row, other, samples).filter(|&other| other > 0.0)?)
+        }
+        _ => quotient(samples.of(Kind::Ours, row.id), samples.of(other, row.id)),
+    }
+}
+
+/// One series over another: the median of the quotients where each figure has a neighbour in time, which takes out
+/// what the machine does to both; else the quotient of the medians.
+fn quotient(above: &[Cost], below: &[Cost]) -> Option<f64> {
+    let cpu = |cost: &Cost| cost.cpu;
+    if below.iter().any(|cost| cost.cpu <= 0.0) {
+        return None;
+    }
+    if above.len() == below.len() {
+        return median(above.iter().zip(below).map(|(above, below)| above.cpu / below.cpu));
+    }
+    Some(middle(above, cpu)? / middle(below, cpu)?)
 }
 
 /// How far apart the runs of ours lie.
@@ -89,11 +112,11 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
-    match (ours, other) {
-        (Some(ours), Some(other)) if other > 0.0 && ours / other < 0.1 => format!("{:.4}", ours / other),
-        (Some(ours), Some(other)) if other > 0.0 => format!("{:.2}", ours / other),
-        _ => NONE.to_owned(),
+fn factor(value: Option<f64>) -> String {
+    match value {
+        Some(value) if value > 0.0 && value < 0.1 => format!("{value:.4}"),
+        Some(value) => format!("{value:.2}"),
+        None => NONE.to_owned(),
     }
 }
 
@@ -105,16 +128,17 @@ fn reach_text(reach: Reach) -> String {
     }
 }
 
-fn verdict(reach: Reach, ours: Option<f64>, floor: Option<f64>) -> &'static str {
-    let most = match reach {
+/// Whether ours, which is `to_floor` times the floor, is as good as it has to be.
+fn verdict(reach: Reach, ours: Option<f64>, to_floor: Option<f64>) -> &'static str {
+    let (figure, most) = match reach {
         Reach::Open => return "",
-        Reach::AtMost(most) => Some(most),
-        Reach::TimesFloor(factor) => floor.map(|floor| floor * factor),
+        Reach::AtMost(most) => (ours, most),
+        Reach::TimesFloor(most) => (to_floor, most),
     };
-    match (ours, most) {
-        (Some(ours), Some(most)) if ours <= most => "met",
-        (Some(_), Some(_)) => "MISSED",
-        _ => NONE,
+    match figure {
+        Some(figure) if figure <= most => "met",
+        Some(_) => "MISSED",
+        None => NONE,
     }
 }
 
@@ -158,18 +182,18 @@ mod tests {
     #[case::below(Reach::AtMost(9.0), Some(8.9), None, "met")]
     #[case::at(Reach::AtMost(9.0), Some(9.0), None, "met")]
     #[case::above(Reach::AtMost(9.0), Some(9.1), None, "MISSED")]
-    #[case::floor(Reach::TimesFloor(1.35), Some(5.3), Some(4.0), "met")]
-    #[case::above_floor(Reach::TimesFloor(1.35), Some(5.5), Some(4.0), "MISSED")]
+    #[case::floor(Reach::TimesFloor(1.35), Some(5.3), Some(1.33), "met")]
+    #[case::above_floor(Reach::TimesFloor(1.35), Some(5.5), Some(1.38), "MISSED")]
     #[case::no_floor(Reach::TimesFloor(1.35), Some(5.5), None, NONE)]
     #[case::not_ours(Reach::AtMost(9.0), None, Some(1.0), NONE)]
     #[case::open(Reach::Open, Some(5.5), Some(4.0), "")]
     fn a_verdict_needs_both_figures(
         #[case] reach: Reach,
         #[case] ours: Option<f64>,
-        #[case] floor: Option<f64>,
+        #[case] to_floor: Option<f64>,
         #[case] want: &str,
     ) {
-        assert_eq!(verdict(reach, ours, floor), want);
+        assert_eq!(verdict(reach, ours, to_floor), want);
     }
 
     #[test]
@@ -197,6 +221,15 @@ mod tests {
         assert_eq!(ours_to_c(&samples), "1.00");
         samples.set_domains(Kind::C, 300);
         assert_eq!(ours_to_c(&samples), NONE);
+    }
+
+    #[test]
+    fn neighbours_in_time_are_compared_with_each_other() {
+        let ours = [cost(5.0), cost(10.0), cost(5.5)];
+        assert_eq!(quotient(&ours, &[cost(4.0), cost(8.0), cost(5.5)]), Some(1.25));
+        assert_eq!(quotient(&ours, &[cost(5.0)]), Some(1.1), "medians where they are not of one length");
+        assert_eq!(quotient(&ours, &[]), None);
+        assert_eq!(quotient(&ours, &[cost(0.0)]), None);
     }
 
     #[test]
