@@ -12,15 +12,8 @@ use xenstore_wire::{Op, payload};
 const LOOKER: Conn = Conn::Socket(99);
 
 /// Everyone who may be connected.
-const CONNS: [Conn; 7] = [
-    Conn::Socket(0),
-    Conn::Socket(1),
-    LOOKER,
-    Conn::Domain(1),
-    Conn::Domain(2),
-    Conn::Domain(3),
-    Conn::Domain(4),
-];
+const CONNS: [Conn; 7] =
+    [Conn::Socket(0), Conn::Socket(1), LOOKER, Conn::Domain(1), Conn::Domain(2), Conn::Domain(3), Conn::Domain(4)];
 
 /// Path, value and permissions of every node, in the order of a walk.
 type Listing = Vec<(String, String, String)>;
@@ -136,7 +129,9 @@ impl<'a> Pair<'a> {
         got: &Reply,
     ) -> Result<(), String> {
         let differs = || Err(format!("{got:?} instead of {wanted:?}"));
-        if wanted.op != got.op || wanted.error() != got.error() || (wanted.req_id, wanted.tx_id) != (got.req_id, got.tx_id)
+        if wanted.op != got.op
+            || wanted.error() != got.error()
+            || (wanted.req_id, wanted.tx_id) != (got.req_id, got.tx_id)
         {
             return differs();
         }

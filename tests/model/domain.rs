@@ -185,8 +185,9 @@ impl Model {
                 }
             }
             HostEvent::Destroyed(domid) => {
-                self.host.remove(&domid);
-                self.depart(domid);
+                if self.host.remove(&domid) {
+                    self.depart(domid);
+                }
             }
         }
     }
@@ -199,7 +200,8 @@ impl Model {
         if choice::TARGETS_END_FIRST {
             self.end_targets(domid);
         }
-        for path in self.tree.paths() {
+        let specials = [INTRODUCE_DOMAIN.to_vec(), RELEASE_DOMAIN.to_vec()];
+        for path in self.tree.root_first(b"/").into_iter().chain(specials) {
             let Some(node) = self.tree.get(&path) else { continue };
             let before = self.tree.clone();
             if node.owner() == domid && path.starts_with(b"/") && path != b"/" {

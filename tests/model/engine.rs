@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
-use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Existence, Quota, Question, Time};
+use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Existence, Question, Quota, Time};
 use xenstore_wire::{OK, XsError};
 
 /// The engine, and who is connected to it.

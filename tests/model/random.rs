@@ -31,9 +31,8 @@ pub(crate) fn compare(make: fn() -> Box<dyn Store>) {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number("XS_SEED", SEED).to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
-    let result = runner.run(&proptest::collection::vec(step(), 60..100), |steps| {
-        play(make, &steps).map_err(TestCaseError::fail)
-    });
+    let result = runner
+        .run(&proptest::collection::vec(step(), 60..100), |steps| play(make, &steps).map_err(TestCaseError::fail));
     match result {
         Ok(()) => {}
         Err(TestError::Fail(_, steps)) => {

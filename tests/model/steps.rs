@@ -77,7 +77,19 @@ fn within() -> BoxedStrategy<Within> {
 /// A path of a node, now and then an ill-formed or a special one.
 fn path() -> BoxedStrategy<String> {
     let absolute = select(vec![
-        "/", "/a", "/a", "/a/b", "/a/b", "/a/b/c", "/a/b-", "/a/d", "/s", "/s/x", "/s/x/y", "/tool", "/local/domain",
+        "/",
+        "/a",
+        "/a",
+        "/a/b",
+        "/a/b",
+        "/a/b/c",
+        "/a/b-",
+        "/a/d",
+        "/s",
+        "/s/x",
+        "/s/x/y",
+        "/tool",
+        "/local/domain",
     ]);
     let home = (select(vec![1u16, 1, 2, 2, 3, 4]), select(vec!["", "", "/d", "/d/x", "/d/x/y", "/e"]))
         .prop_map(|(domid, rest)| format!("/local/domain/{domid}{rest}"));
@@ -105,7 +117,8 @@ fn path() -> BoxedStrategy<String> {
 }
 
 fn permission() -> BoxedStrategy<String> {
-    let domid = select(vec!["0", "1", "1", "2", "2", "3", "4", "9", "32757", "32752", "65535", "001", "65536", "-1", "x"]);
+    let domid =
+        select(vec!["0", "1", "1", "2", "2", "3", "4", "9", "32757", "32752", "65535", "001", "65536", "-1", "x"]);
     let domid = prop_oneof![20 => select(vec!["0", "1", "2", "3", "4"]), 3 => domid];
     (select(vec!["n", "r", "w", "b", "b", "r"]), domid).prop_map(|(letter, domid)| format!("{letter}{domid}|")).boxed()
 }
@@ -143,7 +156,12 @@ fn on_nodes() -> BoxedStrategy<(Op, String)> {
 /// A request on watches.
 fn on_watches() -> BoxedStrategy<(Op, String)> {
     let special = select(vec![
-        "@introduceDomain", "@releaseDomain", "@releaseDomain/1", "@introduceDomain/4", "@releaseDomain/2", "@other",
+        "@introduceDomain",
+        "@releaseDomain",
+        "@releaseDomain/1",
+        "@introduceDomain/4",
+        "@releaseDomain/2",
+        "@other",
     ]);
     let watched = prop_oneof![4 => path(), 1 => special.prop_map(str::to_owned)].boxed();
     let token = select(vec!["t", "t", "u", ""]);
@@ -233,7 +251,8 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
 
 /// Steps that bring a store where random steps have something to meet.
 pub(crate) fn opening() -> Vec<Step> {
-    let request = |op: Op, payload: String| Step::Request { conn: Conn::Socket(0), within: Within::Nothing, op, payload };
+    let request =
+        |op: Op, payload: String| Step::Request { conn: Conn::Socket(0), within: Within::Nothing, op, payload };
     let mut steps: Vec<_> = DOMAINS.map(|domid| Step::Host(HostEvent::Exists(domid))).into();
     for domid in [1, 2, 3] {
         steps.push(request(Op::Introduce, format!("{domid}|1|1|")));

@@ -1,7 +1,7 @@
 //! The tree: a map from path to node, copied whole whenever two views of it are needed.
 
 use crate::{path, permission::Permission};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound, rc::Rc};
 
 /// The special node whose watchers hear of new domains.
 pub(crate) const INTRODUCE_DOMAIN: &[u8] = b"@introduceDomain";
@@ -62,7 +62,8 @@ pub(crate) enum Change {
 /// Every node by its absolute path, the two special ones included.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    nodes: BTreeMap<Vec<u8>, Node>,
+    /// Shared between copies, so that a copy is quick enough for long random runs.
+    nodes: BTreeMap<Rc<[u8]>, Rc<Node>>,
     clock: u64,
 }
 
@@ -81,18 +82,20 @@ impl Tree {
 
     /// The node at a path.
     pub(crate) fn get(&self, path: &[u8]) -> Option<&Node> {
-        self.nodes.get(path)
+        self.nodes.get(path).map(Rc::as_ref)
     }
 
-    /// Every path, sorted.
-    pub(crate) fn paths(&self) -> Vec<Vec<u8>> {
-        self.nodes.keys().cloned().collect()
+    /// A node and all below it: the node itself first, then what is below its children, in turn by name.
+    pub(crate) fn root_first(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let below = self.children(path).into_iter().flat_map(|name| self.root_first(&child(path, &name)));
+        [path.to_vec()].into_iter().chain(below).collect()
     }
 
     /// The names of a node's children, sorted by bytes.
     pub(crate) fn children(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let inside = if path == b"/" { b"/".to_vec() } else { [path, b"/"].concat() };
-        let below = self.nodes.range(inside.clone()..).map(|(key, _)| key).take_while(|key| key.starts_with(&inside));
+        let from = (Bound::Included(inside.as_slice()), Bound::Unbounded);
+        let below = self.nodes.range::<[u8], _>(from).map(|(key, _)| key).take_while(|key| key.starts_with(&inside));
         below.filter(|key| path::parent(key) == Some(path)).map(|key| path::leaf(key).to_vec()).collect()
     }
 
@@ -116,8 +119,7 @@ impl Tree {
     pub(crate) fn leaves_first(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         for name in self.children(path) {
-            let child = if path == b"/" { [b"/", name.as_slice()].concat() } else { [path, b"/", &name].concat() };
-            out.extend(self.leaves_first(&child));
+            out.extend(self.leaves_first(&child(path, &name)));
         }
         out.push(path.to_vec());
         out
@@ -149,28 +151,27 @@ impl Tree {
         let now = self.clock;
         match change {
             Change::Create { path, permissions } => {
-                let node = Node {
-                    value: Vec::new(),
-                    permissions: permissions.clone(),
-                    generation: now,
-                    list_generation: now,
-                };
-                assert!(self.nodes.insert(path.clone(), node).is_none(), "{path:?} is there already");
+                let node =
+                    Node { value: Vec::new(), permissions: permissions.clone(), generation: now, list_generation: now };
+                assert!(
+                    self.nodes.insert(path.as_slice().into(), Rc::new(node)).is_none(),
+                    "{path:?} is there already"
+                );
                 self.list_changed(path, now);
             }
             Change::Value { path, value } => {
-                let node = self.nodes.get_mut(path).expect("the node is there");
+                let node = self.change(path);
                 node.value.clone_from(value);
                 node.generation = now;
             }
             Change::Permissions { path, permissions } => {
-                let node = self.nodes.get_mut(path).expect("the node is there");
+                let node = self.change(path);
                 node.permissions.clone_from(permissions);
                 node.generation = now;
             }
             Change::Remove { path } => {
                 for gone in self.leaves_first(path) {
-                    assert!(self.nodes.remove(&gone).is_some(), "{gone:?} is there");
+                    assert!(self.nodes.remove(gone.as_slice()).is_some(), "{gone:?} is there");
                 }
                 self.list_changed(path, now);
             }
@@ -179,9 +180,18 @@ impl Tree {
 
     fn list_changed(&mut self, child: &[u8], now: u64) {
         if let Some(parent) = path::parent(child) {
-            self.nodes.get_mut(parent).expect("a node's parent is there").list_generation = now;
+            self.change(parent).list_generation = now;
         }
     }
+
+    fn change(&mut self, path: &[u8]) -> &mut Node {
+        Rc::make_mut(self.nodes.get_mut(path).expect("the node is there"))
+    }
+}
+
+/// The path of a child.
+fn child(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path == b"/" { [b"/", name].concat() } else { [path, b"/", name].concat() }
 }
 
 /// Bytes that the node-size quota counts for a node with so many permissions, value and list bytes.

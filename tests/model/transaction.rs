@@ -118,12 +118,14 @@ impl Transaction {
 
     /// Whether something that was relied on is no longer so in the tree of now.
     pub(crate) fn conflicts(&self, now: &Tree) -> bool {
+        // An empty list is like any other empty list; of others the number tells.
+        let empty_both = |path: &[u8]| self.snapshot.list(path).is_empty() && now.list(path).is_empty();
         let broken = |(path, on): (&Vec<u8>, &Reliance)| match (self.snapshot.get(path), now.get(path)) {
             (None, None) => false,
-            (Some(then), Some(now)) => {
-                (on.node && then.generation != now.generation)
-                    || (on.list && then.list_generation != now.list_generation)
-                    || (on.permissions && then.permissions != now.permissions)
+            (Some(then), Some(node)) => {
+                (on.node && then.generation != node.generation)
+                    || (on.list && then.list_generation != node.list_generation && !empty_both(path))
+                    || (on.permissions && then.permissions != node.permissions)
             }
             _ => true,
         };
