@@ -69,24 +69,23 @@ impl Shadow {
     pub(crate) fn footprint(&self, op: Op, payload: &[u8]) -> Footprint {
         let mut footprint = Footprint::default();
         let Some(path) = path_of(payload) else { return footprint };
-        match op {
-            Op::Read | Op::Directory | Op::DirectoryPart | Op::GetPerms | Op::SetPerms => {
-                footprint.nodes.insert(path);
-            }
-            Op::Write | Op::Mkdir => {
-                let mut at = path.as_slice();
-                footprint.nodes.insert(path.clone());
-                while !self.0.contains(at) {
-                    let Some(above) = parent(at) else { break };
-                    footprint.nodes.insert(above.into());
-                    at = above;
-                }
+        let top = match op {
+            Op::Read | Op::Directory | Op::DirectoryPart | Op::GetPerms | Op::SetPerms | Op::Write | Op::Mkdir => {
+                path.as_slice()
             }
             Op::Rm => {
-                footprint.nodes.extend(parent(&path).map(<[u8]>::to_vec));
-                footprint.subtrees.insert(path);
+                footprint.subtrees.insert(path.clone());
+                parent(&path).unwrap_or(&path)
             }
-            _ => {}
+            _ => return footprint,
+        };
+        footprint.nodes.insert(top.into());
+        // A node that is missing concerns what is above it: there it is made, or there it shows whether one may know.
+        let mut at = top;
+        while !self.0.contains(at) {
+            let Some(above) = parent(at) else { break };
+            footprint.nodes.insert(above.into());
+            at = above;
         }
         footprint
     }

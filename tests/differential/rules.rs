@@ -2,7 +2,7 @@
 //!
 //! Each rule stands in `docs/divergence.md` under the same name, with its reason.
 
-use xenstore_wire::{Op, payload};
+use xenstore_wire::{Op, REL_PATH_MAX, payload};
 use xenstored_tests::Reply;
 
 /// An allowed difference: its heading in `docs/divergence.md`.
@@ -19,14 +19,33 @@ pub(crate) const WATCH_DEPTH: Rule = Rule("WATCH takes a depth");
 pub(crate) const STRICT_NUMBERS: Rule = Rule("Numbers are strictly decimal");
 /// A malformed payload is EINVAL, not whatever failed last.
 pub(crate) const OWN_ERRORS: Rule = Rule("An error is the request's own");
-/// The longest path is what fits a message.
+/// The longest path of a privileged caller is what fits a message.
 pub(crate) const LONG_PATHS: Rule = Rule("Absolute paths may be as long as a message");
+/// The special nodes' permissions are readable.
+pub(crate) const SPECIAL_PERMISSIONS: Rule = Rule("GET_PERMS takes special nodes");
+/// SET_TARGET takes two strings.
+pub(crate) const EXTRA_STRINGS: Rule = Rule("SET_TARGET takes exactly two strings");
+/// A malformed path is told of before what else is wrong.
+pub(crate) const MALFORMED_PATH: Rule = Rule("A malformed path is EINVAL whatever else is wrong");
+/// Two watches with one token that match one change give two events.
+pub(crate) const EQUAL_EVENTS: Rule = Rule("Equal events fall together only while the receiver does not read");
 /// Transactions that others interfere with.
 pub(crate) const CONFLICTS: Rule = Rule("Transactions see one moment and conflict only over what they used");
 
 /// Every rule.
-pub(crate) const ALL: &[Rule] =
-    &[SORTED_CHILDREN, NEWER_REQUESTS, WATCH_DEPTH, STRICT_NUMBERS, OWN_ERRORS, LONG_PATHS, CONFLICTS];
+pub(crate) const ALL: &[Rule] = &[
+    SORTED_CHILDREN,
+    NEWER_REQUESTS,
+    WATCH_DEPTH,
+    STRICT_NUMBERS,
+    OWN_ERRORS,
+    LONG_PATHS,
+    SPECIAL_PERMISSIONS,
+    EXTRA_STRINGS,
+    MALFORMED_PATH,
+    EQUAL_EVENTS,
+    CONFLICTS,
+];
 
 /// How two answers to one request relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +92,7 @@ pub(crate) fn judge(op: u32, payload: &[u8], ours: &Reply, theirs: &Reply) -> Ve
             Op::GetFeature | Op::SetFeature | Op::GetQuota | Op::SetQuota if theirs == "ENOSYS" => {
                 Verdict::Allowed(NEWER_REQUESTS)
             }
+            Op::GetPerms if theirs == "EINVAL" && payload.starts_with(b"@") => Verdict::Allowed(SPECIAL_PERMISSIONS),
             Op::Watch if theirs == "EINVAL" && payload::strings(payload).count() == 3 => Verdict::Split(WATCH_DEPTH),
             _ if theirs == "EINVAL" && path_is_long(payload) => Verdict::Split(LONG_PATHS),
             _ => Verdict::Wrong,
@@ -85,6 +105,12 @@ pub(crate) fn judge(op: u32, payload: &[u8], ours: &Reply, theirs: &Reply) -> Ve
             ("EINVAL", "ENOSYS") if op.number() >= Op::GetFeature.number() => Verdict::Allowed(NEWER_REQUESTS),
             ("ENOENT", "ENOSYS") if op.number() >= Op::GetFeature.number() => Verdict::Allowed(NEWER_REQUESTS),
             ("EINVAL", _) if has_odd_number(op, payload) => Verdict::Allowed(STRICT_NUMBERS),
+            ("EINVAL", "ENOENT") if op == Op::SetTarget && payload::exactly::<2>(payload).is_err() => {
+                Verdict::Allowed(EXTRA_STRINGS)
+            }
+            ("EINVAL", "ENOENT") if matches!(op, Op::SetPerms | Op::Unwatch) && path_is_malformed(payload) => {
+                Verdict::Allowed(MALFORMED_PATH)
+            }
             (_, "EINVAL") if path_is_long(payload) => Verdict::Allowed(LONG_PATHS),
             _ => Verdict::Wrong,
         },
@@ -114,9 +140,19 @@ fn same_part(request: &[u8], ours: &[u8], theirs: &[u8]) -> bool {
     }
 }
 
-/// Whether C's limit of a path's length is met: it counts the NUL, and is lower than what fits a message.
+/// Whether the path in front of a payload is no path of an ordinary node.
+fn path_is_malformed(payload: &[u8]) -> bool {
+    let path = payload::strings(payload).next().unwrap_or_default();
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-/_@".contains(byte);
+    path.is_empty()
+        || (path.len() > 1 && path.ends_with(b"/"))
+        || path.windows(2).any(|pair| pair == b"//")
+        || !path.iter().all(allowed)
+}
+
+/// Whether a path is beyond the quota `path-max`, which C 4.17 applies to everybody.
 fn path_is_long(payload: &[u8]) -> bool {
-    payload::strings(payload).next().is_some_and(|path| path.len() >= 3071)
+    payload::strings(payload).next().is_some_and(|path| path.len() > REL_PATH_MAX)
 }
 
 /// Whether a string of the payload that stands where a number belongs is no plain decimal number in range.

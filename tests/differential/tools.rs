@@ -58,17 +58,17 @@ fn write_all(client: &mut Client, nodes: impl Iterator<Item = (String, Vec<u8>)>
 #[test]
 fn values_written_are_read_back_alike() {
     let seen = same(&[
-        &["write", "/t/a", "1", "/t/b", "two words", "/t/c", ""],
-        &["read", "/t/a", "/t/b", "/t/c"],
-        &["read", "-p", "/t/a", "/t/b"],
-        &["read", "-R", "/t/b"],
-        &["read", "/t/missing"],
-        &["read", "/t/a", "/t/missing", "/t/b"],
+        &["write", "/vm/a", "1", "/vm/b", "two words", "/vm/c", ""],
+        &["read", "/vm/a", "/vm/b", "/vm/c"],
+        &["read", "-p", "/vm/a", "/vm/b"],
+        &["read", "-R", "/vm/b"],
+        &["read", "/vm/missing"],
+        &["read", "/vm/a", "/vm/missing", "/vm/b"],
         &["read", "/missing/deep"],
-        &["read", "/t/"],
+        &["read", "/vm/"],
         &["read"],
-        &["write", "/t/a", "again"],
-        &["read", "/t/a"],
+        &["write", "/vm/a", "again"],
+        &["read", "/vm/a"],
         &["write", "relative/to/home", "x"],
         &["read", "/local/domain/0/relative/to/home"],
         &["ls", "-f", "/local"],
@@ -80,16 +80,16 @@ fn values_written_are_read_back_alike() {
 #[test]
 fn odd_arguments_write_what_they_say_or_nothing() {
     let seen = same(&[
-        &["write", "/t/empty", ""],
-        &["write", "/t/dash", "-"],
-        &["write", "/t/equals", "a=b c"],
-        &["write", "--", "/t/option", "-p"],
-        &["write", "/t/odd", "1", "/t/odder"],
+        &["write", "/vm/dash", "-"],
+        &["write", "/vm/empty", ""],
+        &["write", "/vm/equals", "a=b c"],
+        &["write", "--", "/vm/option", "-p"],
+        &["write", "/vm/odd", "1", "/vm/odder"],
         &["write"],
-        &["ls", "-f", "/t"],
+        &["ls", "-f", "/vm"],
         &["write", "bad path", "1"],
-        &["write", "/t/ok", "1", "//bad", "2"],
-        &["exists", "/t/ok"],
+        &["write", "/vm/ok", "1", "//bad", "2"],
+        &["exists", "/vm/ok"],
         &["write", "/", "root"],
         &["read", "/"],
         &["write", "/", ""],
@@ -102,16 +102,16 @@ fn odd_arguments_write_what_they_say_or_nothing() {
 #[test]
 fn escapes_in_values_mean_the_same_bytes() {
     same(&[
-        &["write", "/t/k", r"\001\x41\t\n\r\\\q\"],
-        &["read", "/t/k"],
-        &["read", "-R", "/t/k"],
-        &["ls", "-f", "/t"],
-        &["write", "-R", "/t/raw", r"\001\x41\t"],
-        &["read", "/t/raw"],
-        &["read", "-R", "/t/raw"],
-        &["write", "/t/k", r"\7\77\377\xf\xff\x"],
-        &["read", "/t/k"],
-        &["ls", "/t"],
+        &["write", "/vm/k", r"\001\x41\t\n\r\\\q\"],
+        &["read", "/vm/k"],
+        &["read", "-R", "/vm/k"],
+        &["ls", "-f", "/vm"],
+        &["write", "-R", "/vm/raw", r"\001\x41\t"],
+        &["read", "/vm/raw"],
+        &["read", "-R", "/vm/raw"],
+        &["write", "/vm/k", r"\7\77\377\xf\xff\x"],
+        &["read", "/vm/k"],
+        &["ls", "/vm"],
     ]);
 }
 
@@ -121,17 +121,17 @@ fn binary_values_survive_the_tools_both_ways() {
     for backend in BOTH {
         let daemon = Daemon::start(backend);
         let mut client = daemon.connect();
-        client.write("/t/bytes", &every_byte);
-        assert_eq!(run(&daemon, &["read", "-R", "/t/bytes"]).stdout, every_byte, "{backend:?}");
-        let text = run(&daemon, &["read", "/t/bytes"]).stdout;
+        client.write("/vm/bytes", &every_byte);
+        assert_eq!(run(&daemon, &["read", "-R", "/vm/bytes"]).stdout, every_byte, "{backend:?}");
+        let text = run(&daemon, &["read", "/vm/bytes"]).stdout;
         let escaped = text.strip_suffix(b"\n").expect("a line");
-        let args: [&OsStr; 2] = [OsStr::new("/t/copy"), OsStr::from_bytes(escaped)];
+        let args: [&OsStr; 2] = [OsStr::new("/vm/copy"), OsStr::from_bytes(escaped)];
         assert_eq!(tools::run(&daemon, "xenstore-write", &args).status, 0, "{backend:?}");
-        assert_eq!(client.read("/t/copy"), Ok(every_byte.clone()), "{backend:?}");
+        assert_eq!(client.read("/vm/copy"), Ok(every_byte.clone()), "{backend:?}");
     }
     let odd = [0, 7, 8, 9, 10, 13, 0x1f, 0x20, 0x22, 0x5c, 0x7e, 0x7f, 0x80, 0xff];
-    let prepare = |client: &mut Client| client.write("/t/odd", &odd);
-    let seen = same_with(prepare, &[&["read", "/t/odd"], &["read", "-R", "/t/odd"], &["ls", "-f", "/t"]]);
+    let prepare = |client: &mut Client| client.write("/vm/odd", &odd);
+    let seen = same_with(prepare, &[&["read", "/vm/odd"], &["read", "-R", "/vm/odd"], &["ls", "-f", "/vm"]]);
     let text = r#"\000\007\x08\t\n\r\x1f "\\~\x7f\x80\xff"#;
     assert_eq!(seen[0].1, format!("{text}\n"));
 }
@@ -140,11 +140,11 @@ fn binary_values_survive_the_tools_both_ways() {
 fn arguments_that_are_no_text_are_refused_alike() {
     let outcomes = BOTH.map(|backend| {
         let daemon = Daemon::start(backend);
-        let value = [OsStr::new("/t/raw"), OsStr::from_bytes(b"\x80\xffz")];
-        let path: OsString = OsStr::from_bytes(b"/t/\xff").into();
+        let value = [OsStr::new("/vm/raw"), OsStr::from_bytes(b"\x80\xffz")];
+        let path: OsString = OsStr::from_bytes(b"/vm/\xff").into();
         [
             seen(&tools::run(&daemon, "xenstore-write", &value)),
-            seen(&run(&daemon, &["read", "-R", "/t/raw"])),
+            seen(&run(&daemon, &["read", "-R", "/vm/raw"])),
             seen(&tools::run(&daemon, "xenstore-read", &[path])),
         ]
     });
@@ -156,21 +156,21 @@ fn arguments_that_are_no_text_are_refused_alike() {
 fn long_values_and_paths_print_alike() {
     let prepare = |client: &mut Client| {
         for len in [100, 1000, 2048, 4000] {
-            client.write(&format!("/t/len{len:04}"), &vec![b'v'; len]);
+            client.write(&format!("/vm/len{len:04}"), &vec![b'v'; len]);
         }
-        client.write("/t/most", &[b'm'; 4096 - 8]);
-        client.write(&format!("/t/{}", "p".repeat(1500)), b"long name");
+        client.write("/vm/most", &[b'm'; 4096 - "/vm/most|".len()]);
+        client.write(&format!("/vm/{}", "p".repeat(1500)), b"long name");
     };
     let too_long = "v".repeat(4093);
     let script: &[&[&str]] = &[
-        &["ls", "/t"],
-        &["ls", "-f", "/t"],
-        &["ls", "-p", "/t"],
-        &["ls", "-f", "-p", "/t"],
-        &["read", "/t/len4000"],
-        &["read", "/t/most"],
-        &["write", "/t/over", &too_long],
-        &["exists", "/t/over"],
+        &["ls", "/vm"],
+        &["ls", "-f", "/vm"],
+        &["ls", "-p", "/vm"],
+        &["ls", "-f", "-p", "/vm"],
+        &["read", "/vm/len4000"],
+        &["read", "/vm/most"],
+        &["write", "/vm/over", &too_long],
+        &["exists", "/vm/over"],
     ];
     assert_eq!(same_with(prepare, script)[6].0, 1);
 }
@@ -178,30 +178,30 @@ fn long_values_and_paths_print_alike() {
 #[test]
 fn trees_print_alike_in_every_form() {
     let script: &[&[&str]] = &[
-        &["write", "/t/a/a", "1", "/t/a/b/c", "2", "/t/b", "3", "/t/c/d/e/f/g", "deep"],
-        &["chmod", "/t/a", "n0", "r1", "w2", "b3"],
-        &["chmod", "/t/b", "b7"],
+        &["write", "/vm/a/a", "1", "/vm/a/b/c", "2", "/vm/b", "3", "/vm/c/d/e/f/g", "deep"],
+        &["chmod", "/vm/a", "n0", "r1", "w2", "b3"],
+        &["chmod", "/vm/b", "b7"],
         &["ls"],
         &["ls", "/"],
         &["ls", "-p"],
         &["ls", "-f"],
         &["ls", "-f", "-p"],
-        &["ls", "-fp", "/t/a"],
-        &["ls", "/t/b"],
-        &["ls", "/t/missing"],
-        &["ls", "t"],
+        &["ls", "-fp", "/vm/a"],
+        &["ls", "/vm/b"],
+        &["ls", "/vm/missing"],
+        &["ls", "vm"],
         &["ls", "-d"],
         &["list", "/"],
         &["list", "-p", "/"],
-        &["list", "/t"],
-        &["list", "-p", "/t"],
-        &["list", "/t", "/t/a"],
-        &["list", "/t/b"],
-        &["list", "/t/missing"],
+        &["list", "/vm"],
+        &["list", "-p", "/vm"],
+        &["list", "/vm", "/vm/a"],
+        &["list", "/vm/b"],
+        &["list", "/vm/missing"],
         &["list"],
-        &["exists", "/t"],
-        &["exists", "/t/a", "/t/b"],
-        &["exists", "/t/a", "/t/missing"],
+        &["exists", "/vm"],
+        &["exists", "/vm/a", "/vm/b"],
+        &["exists", "/vm/a", "/vm/missing"],
         &["exists", "/missing/deep"],
         &["exists"],
     ];
@@ -211,45 +211,45 @@ fn trees_print_alike_in_every_form() {
 #[test]
 fn removing_takes_what_it_says_and_with_t_the_empty_parents() {
     let seen = same(&[
-        &["write", "/t/a/b/c/d", "1", "/t/a/x", "2", "/u/v/w", "3"],
-        &["rm", "/t/a/b/c/d"],
-        &["ls", "-f", "/t"],
-        &["rm", "-t", "/t/a/b/c"],
-        &["ls", "-f", "/t"],
-        &["rm", "/t/a/missing"],
-        &["rm", "/t/missing/deeper"],
-        &["rm", "-t", "/u/v/w"],
-        &["exists", "/u"],
+        &["write", "/vm/a/b/c/d", "1", "/vm/a/x", "2", "/x/v/w", "3"],
+        &["rm", "/vm/a/b/c/d"],
+        &["ls", "-f", "/vm"],
+        &["rm", "-t", "/vm/a/b/c"],
+        &["ls", "-f", "/vm"],
+        &["rm", "/vm/a/missing"],
+        &["rm", "/vm/missing/deeper"],
+        &["rm", "-t", "/x/v/w"],
+        &["exists", "/x"],
         &["rm", "/"],
         &["rm", "bad path"],
-        &["rm", "/t/a/x", "/t/a"],
+        &["rm", "/vm/a/x", "/vm/a"],
         &["rm"],
         &["ls", "-f", "/"],
     ]);
-    assert_eq!(seen[4].1, "/t/a = \"\"\n/t/a/x = \"2\"\n");
+    assert_eq!(seen[4].1, "/vm/a = \"\"\n/vm/a/x = \"2\"\n");
     assert_eq!(seen[8].0, 1);
 }
 
 #[test]
 fn permissions_are_set_and_shown_alike() {
     let many: Vec<String> = (1..=40).map(|domid| format!("r{domid}")).collect();
-    let long: Vec<&str> = ["chmod", "/t/many", "n0"].into_iter().chain(many.iter().map(String::as_str)).collect();
+    let long: Vec<&str> = ["chmod", "/vm/many", "n0"].into_iter().chain(many.iter().map(String::as_str)).collect();
     let script: &[&[&str]] = &[
-        &["write", "/t/a/b", "1", "/t/c", "2", "/t/many", "3"],
-        &["chmod", "/t/a", "n1", "r2"],
-        &["ls", "-fp", "/t"],
-        &["chmod", "-r", "/t/a", "b5"],
-        &["ls", "-fp", "/t"],
-        &["chmod", "-u", "/t/a/b", "w6"],
-        &["ls", "-fp", "/t"],
-        &["chmod", "-r", "-u", "/t/a/b", "r4"],
-        &["ls", "-fp", "/t"],
-        &["chmod", "/t/c", "x1"],
-        &["chmod", "/t/c"],
-        &["chmod", "/t/missing", "n0"],
+        &["write", "/vm/a/b", "1", "/vm/c", "2", "/vm/many", "3"],
+        &["chmod", "/vm/a", "n1", "r2"],
+        &["ls", "-fp", "/vm"],
+        &["chmod", "-r", "/vm/a", "b5"],
+        &["ls", "-fp", "/vm"],
+        &["chmod", "-u", "/vm/a/b", "w6"],
+        &["ls", "-fp", "/vm"],
+        &["chmod", "-r", "-u", "/vm/a/b", "r4"],
+        &["ls", "-fp", "/vm"],
+        &["chmod", "/vm/c", "x1"],
+        &["chmod", "/vm/c"],
+        &["chmod", "/vm/missing", "n0"],
         &["chmod", "bad path", "n0"],
         &long,
-        &["ls", "-fp", "/t"],
+        &["ls", "-fp", "/vm"],
     ];
     let seen = same(script);
     assert!(seen[14].1.contains("r40"), "{}", seen[14].1);
@@ -284,8 +284,8 @@ fn thousands_of_children_are_all_listed() {
 
 #[test]
 fn a_thousand_levels_are_walked() {
-    let prepare = |client: &mut Client| client.write(&"/a".repeat(1000), b"bottom");
-    let script: &[&[&str]] = &[&["ls", "-f", "/"], &["ls", "/a"], &["rm", "/a"], &["ls", "-f", "/"]];
+    let prepare = |client: &mut Client| client.write(&"/w".repeat(1000), b"bottom");
+    let script: &[&[&str]] = &[&["ls", "-f", "/"], &["ls", "/w"], &["rm", "/w"], &["ls", "-f", "/"]];
     let seen = same_with(prepare, script);
     assert!(seen[0].1.contains("bottom"));
     assert!(!seen[3].1.contains("bottom"));
@@ -296,17 +296,17 @@ fn a_watching_tool_prints_the_same_paths() {
     let printed = BOTH.map(|backend| {
         let daemon = Daemon::start(backend);
         let mut client = daemon.connect();
-        let mut tool = tools::spawn(&daemon, "xenstore-watch", &["-n", "7", "/t"]);
+        let mut tool = tools::spawn(&daemon, "xenstore-watch", &["-n", "7", "/vm"]);
         let mut lines = BufReader::new(tool.stdout.take().expect("its output is piped"));
         let mut line = String::new();
         let mut printed = Vec::new();
         let changes: [(Op, &[u8]); 6] = [
-            (Op::Write, b"/t/a\x001"),
-            (Op::Write, b"/t/a\x001"),
-            (Op::Mkdir, b"/t/b/c\0"),
-            (Op::SetPerms, b"/t/a\0n0\0r1\0"),
-            (Op::Rm, b"/t/a\0"),
-            (Op::Rm, b"/t\0"),
+            (Op::Write, b"/vm/a\x001"),
+            (Op::Write, b"/vm/a\x001"),
+            (Op::Mkdir, b"/vm/b/c\0"),
+            (Op::SetPerms, b"/vm/a\0n0\0r1\0"),
+            (Op::Rm, b"/vm/a\0"),
+            (Op::Rm, b"/vm\0"),
         ];
         for change in [None].into_iter().chain(changes.into_iter().map(Some)) {
             if let Some((op, payload)) = change {
@@ -327,7 +327,7 @@ fn a_watching_tool_prints_the_same_paths() {
 fn a_watching_tool_ends_alike_when_the_daemon_dies() {
     let ends = BOTH.map(|backend| {
         let daemon = Daemon::start(backend);
-        let mut tool = tools::spawn(&daemon, "xenstore-watch", &["-n", "2", "/t"]);
+        let mut tool = tools::spawn(&daemon, "xenstore-watch", &["-n", "2", "/vm"]);
         let mut line = [0; 3];
         tool.stdout.as_mut().expect("its output is piped").read_exact(&mut line).expect("the initial event");
         let _dir = daemon.kill();
