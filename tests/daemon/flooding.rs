@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use xenstore_wire::{Op, put_message};
-use xenstored_tests::{Backend, Client, ClientError, Daemon, wait};
+use xenstored_tests::{Backend, Client, ClientError, Daemon, Starter, wait};
 
 /// The bytes of `count` requests of one kind, numbered from `first`.
 fn requests(op: Op, payload: &[u8], first: u32, count: u32) -> Vec<u8> {
@@ -125,6 +125,38 @@ fn a_watcher_that_never_reads_is_closed_with_one_log_line() {
     assert_eq!(new.len(), 1, "{log}");
     writer.write("/t", b"again");
     assert_eq!(reader.event().map(|event| event.path), Ok("/t".into()));
+    daemon.assert_alive();
+}
+
+#[test]
+fn with_all_buffers_in_use_newcomers_are_refused_and_the_others_served() {
+    // The cap follows from the limit of descriptors, so that a low limit makes it easy to reach.
+    let mut daemon = Starter::new(Backend::Ours).descriptors(64, 64).start();
+    let mut writer = daemon.connect();
+    let mut deaf: Vec<Client> = (0..20).map(|_| daemon.connect()).collect();
+    for client in &mut deaf {
+        client.watch("/t", &"d".repeat(2000));
+    }
+    let lines = daemon.log().lines().count();
+    let refused = |daemon: &Daemon| {
+        let mut newcomer = daemon.connect();
+        newcomer.try_request(Op::Read, 0, b"/\0") == Err(ClientError::Closed)
+    };
+    let mut written = 0;
+    while !refused(&daemon) {
+        assert!(written < 1000, "{written} events wait for each of 20 watchers");
+        for _ in 0..10 {
+            writer.write(&format!("/t/{written}"), b"");
+            written += 1;
+        }
+    }
+    assert!((0..200).all(|_| refused(&daemon)));
+    assert_eq!(writer.read("/t/0"), Ok(Vec::new()), "those who are there are served");
+    let log = daemon.log();
+    let new = log.lines().count() - lines;
+    assert!((1..50).contains(&new), "{new} lines for more than 200 refusals:\n{log}");
+    drop(deaf);
+    wait::until("newcomers are taken in again", || !refused(&daemon));
     daemon.assert_alive();
 }
 

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use std::sync::OnceLock;
 use std::time::Duration;
 use xenstore_wire::{Op, put_message};
-use xenstored_tests::{Backend, Client, ClientError, Daemon, Starter, process, wait};
+use xenstored_tests::{Backend, Client, ClientError, Daemon, Event, Starter, process, wait};
 
 /// How many connections a test may open: 4000, or as many as the limits of this process leave to tests that run side by
 /// side.
@@ -64,6 +64,59 @@ fn an_idle_connection_holds_next_to_no_memory() {
     }
     let grown = daemon.anonymous_kib().saturating_sub(before);
     assert!(grown < u64::try_from(count).expect("a count"), "{grown} KiB for {count} connections, over 1 KiB each");
+}
+
+#[test]
+fn among_a_thousand_watchers_each_hears_of_its_own_node_only() {
+    let mut daemon = Daemon::start(Backend::Ours);
+    let count = thousands().min(1000);
+    let mut writer = daemon.connect();
+    let mut watchers: Vec<Client> = (0..count)
+        .map(|at| {
+            let mut client = daemon.connect();
+            client.watch(&format!("/t/{at}"), "own");
+            client
+        })
+        .collect();
+    for at in (0..count).rev() {
+        writer.write(&format!("/t/{at}/below"), b"v");
+    }
+    for (at, watcher) in watchers.iter_mut().enumerate() {
+        assert_eq!(watcher.settled_events(), [Event::new(&format!("/t/{at}/below"), "own")], "watcher {at}");
+        watcher.watch("/t", "all");
+    }
+    writer.write("/t", b"v");
+    for (at, watcher) in watchers.iter_mut().enumerate() {
+        let told = watcher.settled_events();
+        assert_eq!(told, [Event::new("/t", "all")], "watcher {at}");
+    }
+    daemon.assert_alive();
+}
+
+#[test]
+fn thousands_of_unfinished_requests_cost_what_they_hold_and_go_with_their_senders() {
+    let mut daemon = Daemon::start(Backend::Ours);
+    let mut busy = daemon.connect();
+    busy.write("/t", b"v");
+    let (before, descriptors) = (daemon.anonymous_kib(), daemon.descriptors());
+    let count = thousands();
+    let mut unfinished = reads(&format!("/{}", "p".repeat(4094)), 1);
+    unfinished.pop();
+    let clients: Vec<Client> = (0..count)
+        .map(|_| {
+            let mut client = daemon.connect();
+            client.send_raw(&unfinished).expect("half a request fits the socket");
+            client
+        })
+        .collect();
+    assert_eq!(busy.read("/t"), Ok(b"v".to_vec()));
+    daemon.assert_alive();
+    let held = daemon.anonymous_kib().saturating_sub(before);
+    let sent = u64::try_from(count * unfinished.len() / 1024).expect("a size");
+    assert!(held < 3 * sent, "{held} KiB for {sent} KiB of unfinished requests");
+    drop(clients);
+    wait::until("the daemon has closed their connections", || daemon.descriptors() <= descriptors);
+    assert_eq!(busy.read("/t"), Ok(b"v".to_vec()));
 }
 
 /// One wave: everybody sends, some far more than can be answered without their reading, nobody reads, all go away.
