@@ -34,7 +34,8 @@ impl EngineStore {
             while let Some(effect) = self.engine.next_effect() {
                 self.carry_out(effect);
             }
-            if !self.engine.step(Time::default()) {
+            self.engine.step(Time::default());
+            if !self.engine.has_requests() {
                 break;
             }
         }
@@ -118,6 +119,7 @@ impl Store for EngineStore {
             nodes: used[Quota::Nodes.index()],
             watches: used[Quota::Watches.index()],
             transactions: used[Quota::Transactions.index()],
+            memory: used[Quota::Memory.index()],
         }
     }
 }

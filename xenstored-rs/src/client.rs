@@ -19,6 +19,9 @@ pub(crate) struct Client {
     pub(crate) pid: Option<i32>,
     /// The kernel may have bytes for us: it tells so once, then it is ours to remember.
     pub(crate) readable: bool,
+    /// The end of what the client sends is among what the kernel has: reading goes on until it is met, since the kernel
+    /// does not tell of it again.
+    pub(crate) closing: bool,
     /// The client sends no more.
     pub(crate) ended: bool,
     /// The kernel takes no more; it tells when it does again.
@@ -59,7 +62,7 @@ impl Client {
     ) -> io::Result<Self> {
         registry.register(&mut stream, token, Interest::READABLE)?;
         let pid = getsockopt(&stream.as_fd(), PeerCredentials).ok().map(|credentials| credentials.pid());
-        Ok(Self { stream, token, conn, pid, readable: false, ended: false, blocked: false, listed: false })
+        Ok(Self { stream, token, conn, pid, readable: false, closing: false, ended: false, blocked: false, listed: false })
     }
 
     /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again.
@@ -72,7 +75,7 @@ impl Client {
                     return Reading::End;
                 }
                 Ok(count) => {
-                    self.readable = count == buffer.len();
+                    self.readable = self.closing || count == buffer.len();
                     return Reading::Bytes(count);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -160,6 +160,7 @@ impl EventLoop {
                         continue;
                     };
                     if event.is_readable() || event.is_error() {
+                        client.closing |= event.is_read_closed();
                         client.readable = true;
                         if !client.listed {
                             client.listed = true;
@@ -188,13 +189,14 @@ impl EventLoop {
                 self.flush();
             }
         }
-        let more = self.engine.step(now);
+        self.engine.step(now);
         self.perform();
         self.flush();
         self.perform();
         self.end_clients();
         self.effects.end_turn(now);
-        more
+        // Sending may have made room for requests that waited.
+        self.engine.has_requests()
     }
 
     /// Takes in those who wait to connect.

@@ -130,8 +130,8 @@ impl Engine {
         self.settle(conn);
     }
 
-    /// Serves connections that have whole requests left, each within its budget; true while such requests remain.
-    pub fn step(&mut self, now: Time) -> bool {
+    /// Serves connections that have whole requests left, each within its budget.
+    pub fn step(&mut self, now: Time) {
         self.now = now;
         for _ in 0..self.ready.len() {
             let Some(conn) = self.ready.pop_front() else { break };
@@ -140,6 +140,11 @@ impl Engine {
                 self.serve_input(conn);
             }
         }
+    }
+
+    /// Whether whole requests are left that can be served.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
         !self.ready.is_empty()
     }
 
