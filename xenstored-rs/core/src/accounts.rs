@@ -18,7 +18,7 @@ pub struct Usage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accounts {
     usage: GenericOrdMap<DomId, Balance, RcK>,
-    /// Domains charged since [`Accounts::take_touched`], a domain once or more often.
+    /// Domains charged since [`Accounts::forget_touched`], a domain once or more often.
     touched: Vec<DomId>,
 }
 
@@ -60,20 +60,17 @@ impl Accounts {
         }
     }
 
-    /// Charges `bytes` to one domain in place of another.
-    pub(crate) fn shift(&mut self, from: DomId, to: DomId, bytes: i64) {
-        if from != to {
-            self.charge(from, 0, -bytes);
-            self.charge(to, 0, bytes);
-        }
-    }
-
-    /// The domains charged since the last call, each once.
-    pub(crate) fn take_touched(&mut self) -> Vec<DomId> {
-        let mut touched = std::mem::take(&mut self.touched);
+    /// The domains charged since [`Accounts::forget_touched`], each once.
+    pub(crate) fn touched(&self) -> Vec<DomId> {
+        let mut touched = self.touched.clone();
         touched.sort_unstable();
         touched.dedup();
         touched
+    }
+
+    /// Begins to note afresh which domains are charged.
+    pub(crate) fn forget_touched(&mut self) {
+        self.touched.clear();
     }
 
     /// A domain charged since the last call, until none is left; a domain may come more often than once.
@@ -118,7 +115,8 @@ mod tests {
         accounts.charge(DomId(3), 2, 50);
         accounts.charge(DomId(3), -2, -50);
         assert_eq!(accounts.iter().count(), 0);
-        assert_eq!(accounts.take_touched(), [DomId(3)]);
+        assert_eq!(accounts.touched(), [DomId(3)]);
+        accounts.forget_touched();
         assert_eq!(accounts.next_touched(), None);
     }
 }

@@ -1,74 +1,59 @@
 //! The children of a node, in the order of their names' bytes.
-//!
-//! A snapshot shares the children of a node as a whole. Replacing one of them then does not copy the others, which
-//! would touch every one of them: the change is laid over the shared ones, and goes into them once nobody shares them.
 
-use std::{cell::OnceCell, cmp::Ordering, rc::Rc};
+use std::{cell::OnceCell, cmp::Ordering};
 
 use imbl::{GenericOrdMap, shared_ptr::RcK};
 
 use crate::{
-    node::{Generation, Node},
+    node::{NodeId, Nodes},
     small_bytes::SmallBytes,
 };
 
-/// From so many children on they stand in a map that copies a few of them at a time.
+/// From so many children on they stand in a map, whose copies share what they have in common.
 const WIDE: usize = 33;
 
 /// At so few children a wide directory becomes a plain one again.
 const NARROW: usize = 16;
 
-/// Most changes that are laid over shared children before they are copied after all.
-const LAID_OVER: usize = 8;
+/// Child nodes by name.
+#[derive(Clone, Debug)]
+pub(crate) enum Children {
+    /// No children.
+    None,
+    /// Most directories of a xenstore hold one node, and then need no memory for it.
+    One(NodeId),
+    /// Several.
+    Several(Box<Several>),
+}
 
-/// At least one child, the list of their names, and that list's last change.
-#[derive(Debug)]
-pub(crate) struct Children {
-    generation: Generation,
+/// Two or more children, and the list of their names.
+#[derive(Clone, Debug)]
+pub(crate) struct Several {
     entries: Entries,
     /// The names with a NUL each: made when first asked for and kept until they change.
-    list: OnceCell<Rc<Box<[u8]>>>,
-    list_len: u32,
+    list: OnceCell<Box<[u8]>>,
+    list_len: usize,
 }
 
-/// Where the children stand.
-#[derive(Debug)]
-enum Entries {
-    /// Most directories of a xenstore hold one node, and then need no memory for the rest.
-    One(Rc<Node>),
-    /// Sorted by name.
-    #[expect(clippy::box_collection, reason = "the many directories with one child stay small")]
-    Few(Box<Vec<Entry>>),
-    /// Sorted by name, and copied in pieces.
-    Many(Box<GenericOrdMap<SmallBytes, Rc<Node>, RcK>>),
-    /// Those of others, but for the ones that are replaced.
-    Over(Box<Over>),
-}
-
-/// Changes laid over children that others share.
-#[derive(Debug)]
-struct Over {
-    /// `Few` or `Many`.
-    shared: Rc<Children>,
-    /// Replacements, by names that are among the shared.
-    replaced: Vec<Entry>,
-}
-
-/// A child, with the beginning of its name beside the pointer: a search looks at the nodes themselves only where that
-/// does not decide.
+/// Where several children stand.
 #[derive(Clone, Debug)]
+enum Entries {
+    /// Sorted by name.
+    Few(Vec<Entry>),
+    /// Sorted by name, and copied in pieces.
+    Many(GenericOrdMap<SmallBytes, NodeId, RcK>),
+}
+
+/// A child, with the beginning of its name: a search looks at the nodes themselves only where that does not decide.
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u64,
-    node: Rc<Node>,
+    id: NodeId,
 }
 
 impl Entry {
-    fn new(node: Rc<Node>) -> Self {
-        Self { key: key(node.name.as_slice()), node }
-    }
-
-    fn is(&self, key: u64, name: &[u8]) -> bool {
-        self.key == key && (name.len() < 8 || self.node.name.as_slice() == name)
+    fn new(nodes: &Nodes, id: NodeId) -> Self {
+        Self { key: key(nodes.get(id).name.as_slice()), id }
     }
 }
 
@@ -81,265 +66,197 @@ fn key(name: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// Place of the name among sorted children, or the place where it belongs.
+fn find(nodes: &Nodes, children: &[Entry], name: &[u8]) -> Result<usize, usize> {
+    let key = key(name);
+    children.binary_search_by(|entry| match entry.key.cmp(&key) {
+        // With a zero in the key, all of the name is in it.
+        Ordering::Equal if name.len() >= 8 => nodes.get(entry.id).name.as_slice().cmp(name),
+        order => order,
+    })
+}
+
 impl Children {
-    /// A single child.
-    pub(crate) fn only(child: Rc<Node>, generation: Generation) -> Self {
-        let list_len = listed(&child);
-        Self { generation, entries: Entries::One(child), list: OnceCell::new(), list_len }
-    }
-
-    /// The same children for one who will change them, while others keep them as they are.
-    pub(crate) fn to_change(shared: &Rc<Self>) -> Self {
-        let entries = match &shared.entries {
-            Entries::One(child) => Entries::One(Rc::clone(child)),
-            Entries::Few(_) | Entries::Many(_) => {
-                Entries::Over(Box::new(Over { shared: Rc::clone(shared), replaced: Vec::new() }))
-            }
-            Entries::Over(over) => {
-                Entries::Over(Box::new(Over { shared: Rc::clone(&over.shared), replaced: over.replaced.clone() }))
-            }
-        };
-        Self { generation: shared.generation, entries, list: shared.list.clone(), list_len: shared.list_len }
-    }
-
     /// The child of that name.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<&Rc<Node>> {
-        match &self.entries {
-            Entries::One(child) => (child.name.as_slice() == name).then_some(child),
-            Entries::Few(children) => find(children, name).ok().map(|at| &children[at].node),
-            Entries::Many(children) => children.get(name),
-            Entries::Over(over) => {
-                over.replaced(name).map_or_else(|| over.shared.get(name), |at| Some(&over.replaced[at].node))
+    pub(crate) fn get(&self, nodes: &Nodes, name: &[u8]) -> Option<NodeId> {
+        match self {
+            Self::None => None,
+            Self::One(child) => (nodes.get(*child).name.as_slice() == name).then_some(*child),
+            Self::Several(several) => match &several.entries {
+                Entries::Few(children) => find(nodes, children, name).ok().map(|at| children[at].id),
+                Entries::Many(children) => children.get(name).copied(),
+            },
+        }
+    }
+
+    /// Puts a child in whose name none of the others has.
+    pub(crate) fn put(&mut self, nodes: &Nodes, child: NodeId) {
+        let name = &nodes.get(child).name;
+        match self {
+            Self::None => *self = Self::One(child),
+            Self::One(only) => {
+                let mut entries = vec![Entry::new(nodes, *only)];
+                let at = find(nodes, &entries, name.as_slice()).unwrap_or_else(|at| at);
+                entries.insert(at, Entry::new(nodes, child));
+                let list_len = name.len() + nodes.get(*only).name.len() + 2;
+                *self = Self::Several(Box::new(Several {
+                    entries: Entries::Few(entries),
+                    list: OnceCell::new(),
+                    list_len,
+                }));
+            }
+            Self::Several(several) => {
+                several.list = OnceCell::new();
+                several.list_len += name.len() + 1;
+                several.entries.put(nodes, child, name);
             }
         }
     }
 
-    /// The child of that name, to be changed or replaced by one of the same name.
-    pub(crate) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Rc<Node>> {
-        if let Entries::Over(over) = &mut self.entries
-            && (over.replaced.len() >= LAID_OVER || Rc::strong_count(&over.shared) == 1)
-            && over.replaced(name).is_none()
-        {
-            self.settle();
-        }
-        match &mut self.entries {
-            Entries::One(child) => (child.name.as_slice() == name).then_some(child),
-            Entries::Few(children) => find(children, name).ok().map(|at| &mut children[at].node),
-            Entries::Many(children) => children.get_mut(name),
-            Entries::Over(over) => {
-                let at = match over.replaced(name) {
-                    Some(at) => at,
-                    None => {
-                        over.replaced.push(Entry::new(Rc::clone(over.shared.get(name)?)));
-                        over.replaced.len() - 1
-                    }
-                };
-                Some(&mut over.replaced[at].node)
+    /// Takes the child of that name out.
+    pub(crate) fn take(&mut self, nodes: &Nodes, name: &[u8]) -> Option<NodeId> {
+        let taken = self.get(nodes, name)?;
+        match self {
+            Self::None => {}
+            Self::One(_) => *self = Self::None,
+            Self::Several(several) => {
+                several.list = OnceCell::new();
+                several.list_len -= name.len() + 1;
+                if let Some(only) = several.entries.take(nodes, name) {
+                    *self = Self::One(only);
+                }
             }
         }
+        Some(taken)
     }
 
-    /// Makes the children one's own: takes the shared ones over where nobody else has them any more, else copies them.
-    fn settle(&mut self) {
-        let Entries::Over(over) = &mut self.entries else { return };
-        let replaced = std::mem::take(&mut over.replaced);
-        let own = match Rc::get_mut(&mut over.shared) {
-            Some(shared) => std::mem::replace(&mut shared.entries, Entries::Few(Box::default())),
-            None => match &over.shared.entries {
-                Entries::One(child) => Entries::One(Rc::clone(child)),
-                Entries::Few(children) => Entries::Few(children.clone()),
-                Entries::Many(children) => Entries::Many(children.clone()),
-                // Only plain children are ever laid over.
-                Entries::Over(_) => return,
+    /// The children in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = NodeId> {
+        let (one, few, many) = match self {
+            Self::None => (None, &[][..], None),
+            Self::One(child) => (Some(*child), &[][..], None),
+            Self::Several(several) => match &several.entries {
+                Entries::Few(children) => (None, children.as_slice(), None),
+                Entries::Many(children) => (None, &[][..], Some(children.values().copied())),
             },
         };
-        self.entries = own;
-        for Entry { node, .. } in replaced {
-            if let Some(there) = self.get_mut(node.name.as_slice()) {
-                *there = node;
-            }
-        }
-    }
-
-    /// Puts a child in; the list changes unless one of that name was there.
-    pub(crate) fn put(&mut self, child: Rc<Node>, generation: Generation) {
-        if let Some(there) = self.get_mut(child.name.as_slice()) {
-            *there = child;
-            return;
-        }
-        self.settle();
-        self.changed(generation);
-        self.list_len += listed(&child);
-        match &mut self.entries {
-            Entries::One(only) => {
-                let only = Rc::clone(only);
-                let (first, second) = if only.name < child.name { (only, child) } else { (child, only) };
-                self.entries = Entries::Few(Box::new(vec![Entry::new(first), Entry::new(second)]));
-            }
-            Entries::Few(children) if children.len() + 1 < WIDE => {
-                let at = find(children, child.name.as_slice()).unwrap_or_else(|at| at);
-                if children.len() == children.capacity() {
-                    // Half as much again, not twice: small directories are by far the most.
-                    children.reserve_exact(children.len() / 2);
-                }
-                children.insert(at, Entry::new(child));
-            }
-            Entries::Few(children) => {
-                let mut map: GenericOrdMap<_, _, RcK> =
-                    children.drain(..).map(|Entry { node, .. }| (node.name.clone(), node)).collect();
-                map.insert(child.name.clone(), child);
-                self.entries = Entries::Many(Box::new(map));
-            }
-            Entries::Many(children) => {
-                children.insert(child.name.clone(), child);
-            }
-            Entries::Over(_) => {}
-        }
-    }
-
-    /// Takes the child of that name out. With the last one gone nothing but the drop of `self` may follow.
-    pub(crate) fn take(&mut self, name: &[u8], generation: Generation) -> Option<Rc<Node>> {
-        self.get(name)?;
-        self.settle();
-        let taken = match &mut self.entries {
-            Entries::One(child) => {
-                let child = Rc::clone(child);
-                self.entries = Entries::Few(Box::default());
-                Some(child)
-            }
-            Entries::Few(children) => find(children, name).ok().map(|at| children.remove(at).node),
-            Entries::Many(children) => {
-                let taken = children.remove(name);
-                if children.len() <= NARROW {
-                    self.entries = Entries::Few(Box::new(children.values().cloned().map(Entry::new).collect()));
-                }
-                taken
-            }
-            Entries::Over(_) => None,
-        }?;
-        self.changed(generation);
-        self.list_len -= listed(&taken);
-        Some(taken)
+        one.into_iter().chain(few.iter().map(|entry| entry.id)).chain(many.into_iter().flatten())
     }
 
     /// Number of children.
     pub(crate) fn len(&self) -> usize {
-        match &self.entries {
-            Entries::One(_) => 1,
-            Entries::Few(children) => children.len(),
-            Entries::Many(children) => children.len(),
-            Entries::Over(over) => over.shared.len(),
+        match self {
+            Self::None => 0,
+            Self::One(_) => 1,
+            Self::Several(several) => match &several.entries {
+                Entries::Few(children) => children.len(),
+                Entries::Many(children) => children.len(),
+            },
         }
     }
 
-    /// The children in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Node>> {
-        let (entries, over) = match &self.entries {
-            Entries::Over(over) => (&over.shared.entries, Some(over)),
-            entries => (entries, None),
-        };
-        let (one, few, many) = match entries {
-            Entries::One(child) => (Some(child), &[][..], None),
-            Entries::Few(children) => (None, children.as_slice(), None),
-            Entries::Many(children) => (None, &[][..], Some(children.values())),
-            Entries::Over(_) => (None, &[][..], None),
-        };
-        let all = one.into_iter().chain(few.iter().map(|entry| &entry.node)).chain(many.into_iter().flatten());
-        all.map(move |child| {
-            let at = over.and_then(|over| Some((over, over.replaced(child.name.as_slice())?)));
-            at.map_or(child, |(over, at)| &over.replaced[at].node)
-        })
+    /// Bytes of the list of names.
+    pub(crate) fn list_len(&self, nodes: &Nodes) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(child) => nodes.get(*child).name.len() + 1,
+            Self::Several(several) => several.list_len,
+        }
     }
 
-    /// Drops the children and puts what lay below those that nobody else shares onto `doomed`.
-    ///
-    /// A map is dropped as it is, since taking its entries out one by one would copy what others share of it: the stack
-    /// is then as deep as there are wide directories below each other, and a path holds few thousand names.
-    pub(crate) fn take_apart(self, doomed: &mut Vec<Rc<Self>>) {
-        let mut drop_child = |child: Rc<Node>| doomed.extend(Rc::into_inner(child).and_then(Node::into_children));
-        match self.entries {
-            Entries::One(child) => drop_child(child),
-            Entries::Few(children) => children.into_iter().for_each(|entry| drop_child(entry.node)),
-            Entries::Many(_) => {}
-            Entries::Over(over) => {
-                let Over { shared, replaced } = *over;
-                replaced.into_iter().for_each(|entry| drop_child(entry.node));
-                doomed.push(shared);
+    /// Appends a part of the list of names: each with a NUL, from byte `offset` on, as many whole ones as fit into
+    /// `room` bytes. True where that reaches the list's end.
+    pub(crate) fn put_list(&self, nodes: &Nodes, offset: usize, room: usize, out: &mut Vec<u8>) -> bool {
+        let mut single = Vec::new();
+        let list: &[u8] = match self {
+            Self::None => &[],
+            Self::One(child) => {
+                put_listed(nodes, *child, &mut single);
+                &single
+            }
+            Self::Several(several) => several.list.get_or_init(|| {
+                let mut list = Vec::with_capacity(several.list_len);
+                self.iter().for_each(|child| put_listed(nodes, child, &mut list));
+                list.into()
+            }),
+        };
+        let rest = list.get(offset..).unwrap_or_default();
+        let whole = if rest.len() <= room {
+            rest.len()
+        } else {
+            rest[..room].iter().rposition(|&byte| byte == 0).map_or(0, |nul| nul + 1)
+        };
+        out.extend_from_slice(&rest[..whole]);
+        whole == rest.len()
+    }
+}
+
+fn put_listed(nodes: &Nodes, child: NodeId, list: &mut Vec<u8>) {
+    list.extend_from_slice(nodes.get(child).name.as_slice());
+    list.push(0);
+}
+
+impl Entries {
+    fn put(&mut self, nodes: &Nodes, child: NodeId, name: &SmallBytes) {
+        match self {
+            Self::Few(children) if children.len() + 1 < WIDE => {
+                let at = find(nodes, children, name.as_slice()).unwrap_or_else(|at| at);
+                if children.len() == children.capacity() {
+                    // Half as much again, not twice: small directories are by far the most.
+                    children.reserve_exact(children.len() / 2 + 1);
+                }
+                children.insert(at, Entry::new(nodes, child));
+            }
+            Self::Few(children) => {
+                let entry = |id: NodeId| (nodes.get(id).name.clone(), id);
+                *self = Self::Many(children.iter().map(|child| child.id).chain([child]).map(entry).collect());
+            }
+            Self::Many(children) => {
+                children.insert(name.clone(), child);
             }
         }
     }
 
-    /// The names in order, each with a NUL.
-    pub(crate) fn list(&self) -> &[u8] {
-        if let Entries::Over(over) = &self.entries {
-            return over.shared.list();
-        }
-        self.list.get_or_init(|| {
-            let mut list = Vec::with_capacity(self.list_len());
-            for child in self.iter() {
-                list.extend_from_slice(child.name.as_slice());
-                list.push(0);
+    /// Takes a child out; gives the last one back where only one is left.
+    fn take(&mut self, nodes: &Nodes, name: &[u8]) -> Option<NodeId> {
+        match self {
+            Self::Few(children) => {
+                if let Ok(at) = find(nodes, children, name) {
+                    children.remove(at);
+                }
+                if let [only] = children.as_slice() { Some(only.id) } else { None }
             }
-            Rc::new(list.into())
-        })
+            Self::Many(children) => {
+                children.remove(name);
+                if children.len() <= NARROW {
+                    *self = Self::Few(children.values().map(|&child| Entry::new(nodes, child)).collect());
+                }
+                None
+            }
+        }
     }
-
-    /// Bytes of the list.
-    pub(crate) fn list_len(&self) -> usize {
-        self.list_len as usize
-    }
-
-    /// Last change of the list.
-    pub(crate) fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    fn changed(&mut self, generation: Generation) {
-        self.generation = generation;
-        self.list = OnceCell::new();
-    }
-}
-
-impl Over {
-    /// Place of a name among the replaced children.
-    fn replaced(&self, name: &[u8]) -> Option<usize> {
-        let key = key(name);
-        self.replaced.iter().position(|entry| entry.is(key, name))
-    }
-}
-
-/// Bytes that a child takes in the list.
-fn listed(child: &Node) -> u32 {
-    u32::try_from(child.name.len() + 1).unwrap_or(u32::MAX)
-}
-
-/// Place of the name among sorted children, or the place where it belongs.
-fn find(children: &[Entry], name: &[u8]) -> Result<usize, usize> {
-    let key = key(name);
-    children.binary_search_by(|entry| match entry.key.cmp(&key) {
-        // With a zero in the key, all of the name is in it.
-        Ordering::Equal if name.len() >= 8 => entry.node.name.as_slice().cmp(name),
-        order => order,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{id::DomId, permission::Permissions};
+    use crate::{
+        id::DomId,
+        node::{Content, State},
+        permission::Permissions,
+    };
     use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
     use std::collections::BTreeMap;
 
-    fn child(name: &str, value: u64) -> Rc<Node> {
-        Rc::new(Node::new(name.as_bytes(), &value.to_ne_bytes(), Permissions::private(DomId::DOM0), value))
+    fn add(nodes: &mut Nodes, name: &str) -> NodeId {
+        let content = Content { value: b""[..].into(), permissions: Permissions::private(DomId::DOM0), generation: 1 };
+        nodes.add(name.as_bytes(), content, State::Live)
     }
 
-    /// The children, to be changed while a snapshot may have them.
-    fn own(children: &mut Rc<Children>) -> &mut Children {
-        if Rc::get_mut(children).is_none() {
-            *children = Rc::new(Children::to_change(children));
-        }
-        Rc::get_mut(children).unwrap()
+    fn list(children: &Children, nodes: &Nodes) -> Vec<u8> {
+        let mut list = Vec::new();
+        assert!(children.put_list(nodes, 0, usize::MAX, &mut list));
+        list
     }
 
     fn changes() -> impl Strategy<Value = Vec<(bool, u8)>> {
@@ -349,83 +266,57 @@ mod tests {
     proptest! {
         #[test]
         fn children_behave_as_a_sorted_map(changes in changes()) {
-            let mut real: Option<Rc<Children>> = None;
-            let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-            let mut snapshots = Vec::new();
+            let mut nodes = Nodes::default();
+            let mut real = Children::None;
+            let mut model: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
+            let mut copies = Vec::new();
             for (step, (put, number)) in changes.into_iter().enumerate() {
                 let name = format!("child-{number}{}", if number % 7 == 0 { "-with-a-long-name" } else { "" });
-                let step = step as u64 + 1;
-                let was = real.as_ref().map_or(0, |children| children.generation());
-                if put {
-                    match &mut real {
-                        Some(children) => own(children).put(child(&name, step), step),
-                        None => real = Some(Rc::new(Children::only(child(&name, step), step))),
-                    }
-                    let new = model.insert(name.clone().into_bytes(), step).is_none();
-                    prop_assert_eq!(real.as_ref().unwrap().generation(), if new { step } else { was });
-                } else if let Some(children) = &mut real {
-                    let taken = own(children).take(name.as_bytes(), step).map(|node| node.generation);
-                    prop_assert_eq!(taken, model.remove(name.as_bytes()));
-                    prop_assert_eq!(children.generation(), if taken.is_some() { step } else { was });
-                    if children.len() == 0 {
-                        real = None;
-                    }
+                if put && !model.contains_key(name.as_bytes()) {
+                    let child = add(&mut nodes, &name);
+                    real.put(&nodes, child);
+                    model.insert(name.into_bytes(), child);
+                } else if !put {
+                    prop_assert_eq!(real.take(&nodes, name.as_bytes()), model.remove(name.as_bytes()));
                 }
                 if step.is_multiple_of(16) {
-                    if step.is_multiple_of(64) {
-                        snapshots.clear();
-                    }
-                    snapshots.push((real.clone(), model.clone()));
+                    list(&real, &nodes);
+                    copies.push((real.clone(), model.clone()));
                 }
             }
-            snapshots.push((real, model));
-            for (real, model) in snapshots {
-                let got: Vec<_> = real.iter().flat_map(|children| children.iter())
-                    .map(|node| (node.name.as_slice().to_vec(), node.generation)).collect();
-                prop_assert_eq!(got, model.clone().into_iter().collect::<Vec<_>>());
-                let Some(real) = real else { continue };
-                let list: Vec<u8> = model.keys().flat_map(|name| [name.as_slice(), b"\0"].concat()).collect();
-                prop_assert_eq!(real.list(), list.as_slice());
-                prop_assert_eq!(real.list_len(), list.len());
+            copies.push((real, model));
+            for (real, model) in copies {
+                prop_assert_eq!(real.iter().collect::<Vec<_>>(), model.values().copied().collect::<Vec<_>>());
+                let names: Vec<u8> = model.keys().flat_map(|name| [name.as_slice(), b"\0"].concat()).collect();
+                prop_assert_eq!(real.list_len(&nodes), names.len());
+                prop_assert_eq!(list(&real, &nodes), names);
                 prop_assert_eq!(real.len(), model.len());
-                for (name, &value) in &model {
-                    prop_assert_eq!(real.get(name).unwrap().generation, value);
+                for (name, &child) in &model {
+                    prop_assert_eq!(real.get(&nodes, name), Some(child));
                 }
+                prop_assert_eq!(real.get(&nodes, b"none"), None);
             }
         }
     }
 
     #[test]
-    fn children_are_small() {
-        assert_eq!(size_of::<Children>(), 40);
-    }
-
-    #[test]
-    fn the_list_is_made_once() {
-        let mut children = Children::only(child("b", 1), 1);
-        children.put(child("a", 2), 2);
-        let first = children.list().as_ptr();
-        children.put(child("a", 3), 3);
-        assert_eq!(children.list().as_ptr(), first, "another value of a child is no other list");
-        let children = Rc::new(children);
-        assert_eq!(Children::to_change(&children).list().as_ptr(), first, "a copy shares it");
-        assert_eq!(children.list(), b"a\0b\0");
-    }
-
-    #[test]
-    fn replacing_a_child_does_not_touch_its_siblings() {
-        let mut children = Children::only(child("00", 1), 1);
-        for number in 1..30 {
-            children.put(child(&format!("{number:02}"), 1), 1);
+    fn parts_of_the_list_hold_whole_names() {
+        let mut nodes = Nodes::default();
+        let mut children = Children::None;
+        for name in ["aa", "bb", "cc"] {
+            let child = add(&mut nodes, name);
+            children.put(&nodes, child);
         }
-        let snapshot = Rc::new(children);
-        let mut changed = Children::to_change(&snapshot);
-        changed.put(child("07", 2), 2);
-        assert_eq!(Rc::strong_count(snapshot.get(b"08").unwrap()), 1);
-        assert_eq!(changed.get(b"07").unwrap().generation, 2);
-        assert_eq!(snapshot.get(b"07").unwrap().generation, 1);
-        drop(snapshot);
-        changed.put(child("09", 3), 3);
-        assert!(matches!(&changed.entries, Entries::Few(few) if few.len() == 30), "taken over once nobody shares them");
+        let part = |offset: usize, room: usize| {
+            let mut out = Vec::new();
+            let end = children.put_list(&nodes, offset, room, &mut out);
+            (out, end)
+        };
+        assert_eq!(part(0, 9), (b"aa\0bb\0cc\0".to_vec(), true));
+        assert_eq!(part(0, 8), (b"aa\0bb\0".to_vec(), false));
+        assert_eq!(part(6, 8), (b"cc\0".to_vec(), true));
+        assert_eq!(part(0, 2), (Vec::new(), false));
+        assert_eq!(part(9, 8), (Vec::new(), true));
+        assert_eq!(part(4000, 8), (Vec::new(), true));
     }
 }

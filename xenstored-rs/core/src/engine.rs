@@ -19,8 +19,10 @@ use crate::{
     permission::PermissionCache,
     pool::Pool,
     quota::Quota,
-    request::{self, Request},
+    request,
     store::Store,
+    transaction::Transaction,
+    view::View,
     watch::{Fired, Watches},
 };
 
@@ -52,6 +54,8 @@ pub struct Engine {
     pub(crate) permissions: PermissionCache,
     pub(crate) pool: Pool,
     pub(crate) now: Time,
+    /// The transaction of the request that is being served; its connection has it back afterwards.
+    pub(crate) in_hand: Option<Box<Transaction>>,
     /// Changes of the request that is being served, whose events follow its reply.
     pub(crate) changes: Vec<Change>,
     /// Scratch of the event fan-out.
@@ -77,6 +81,7 @@ impl Engine {
             permissions: PermissionCache::new(),
             pool: Pool::new(config.buffers.clone()),
             now: Time::default(),
+            in_hand: None,
             changes: Vec::new(),
             fired: Vec::new(),
             ready: VecDeque::new(),
@@ -208,6 +213,7 @@ impl Engine {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.reply(conn, header, payload)));
         if let Err(panic) = outcome {
             self.changes.clear();
+            self.abort_in_hand();
             let what = panic
                 .downcast_ref::<&str>()
                 .map(|text| (*text).to_owned())
@@ -312,6 +318,7 @@ impl Engine {
 
     /// Forgets a connection whose end is closed.
     pub fn close(&mut self, conn: ConnId) {
+        self.abort_all(conn);
         let Some(mut connection) = self.connections.try_remove(conn.index()) else { return };
         connection.release_buffers(&mut self.pool);
         self.watches.unregister_all(conn);
@@ -325,8 +332,8 @@ impl Engine {
             return;
         }
         connection.closing = true;
-        connection.transactions.clear();
         self.pool.give(std::mem::take(&mut connection.input));
+        self.abort_all(conn);
         self.effects.push_back(Effect::Close { conn, reason });
     }
 
@@ -397,8 +404,8 @@ impl Engine {
     /// Drops the watches and transactions of a connection.
     pub(crate) fn reset_watches(&mut self, conn: ConnId) {
         self.watches.unregister_all(conn);
+        self.abort_all(conn);
         if let Some(connection) = self.connections.get_mut(conn.index()) {
-            connection.transactions.clear();
             connection.watches = 0;
             connection.watch_bytes = 0;
         }
@@ -423,9 +430,40 @@ impl Engine {
     }
 
     /// Takes the transaction that a request names out of its connection, for the time of the request.
-    pub(crate) fn take_transaction(&mut self, request: &mut Request<'_>) -> Result<(), XsError> {
-        let connection = self.connections.get_mut(request.conn.index()).ok_or(XsError::Io)?;
-        request.tx = Some(connection.transactions.remove(&TxId(request.header.tx_id)).ok_or(XsError::NoEnt)?);
+    pub(crate) fn take_in_hand(&mut self, conn: ConnId, tx_id: u32) -> Result<(), XsError> {
+        let connection = self.connections.get_mut(conn.index()).ok_or(XsError::Io)?;
+        self.in_hand = Some(connection.transactions.remove(&TxId(tx_id)).ok_or(XsError::NoEnt)?);
         Ok(())
+    }
+
+    /// Gives the transaction of a request back to its connection, where it was not ended.
+    pub(crate) fn put_back(&mut self, conn: ConnId) {
+        match (self.in_hand.take(), self.connections.get_mut(conn.index())) {
+            (Some(transaction), Some(connection)) if !connection.closing => {
+                connection.transactions.insert(transaction.id, transaction);
+            }
+            (Some(transaction), _) => transaction.abort(&mut self.store),
+            (None, _) => {}
+        }
+    }
+
+    /// Aborts the transaction of the request that is being served.
+    pub(crate) fn abort_in_hand(&mut self) {
+        if let Some(transaction) = self.in_hand.take() {
+            transaction.abort(&mut self.store);
+        }
+    }
+
+    /// Aborts all transactions of a connection.
+    fn abort_all(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        for transaction in std::mem::take(&mut connection.transactions).into_values() {
+            transaction.abort(&mut self.store);
+        }
+    }
+
+    /// The store as the request that is being served sees it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View::of(&self.store, self.in_hand.as_deref())
     }
 }

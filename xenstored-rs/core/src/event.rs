@@ -3,7 +3,7 @@
 //! An event for a node goes only to those who may read the node or its parent, or could read it before the change
 //! (`docs/misc/xenstore.txt`, WATCH; a removed node is judged as it was).
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::collections::{BTreeMap, BTreeSet};
 
 use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX};
 
@@ -12,13 +12,13 @@ use crate::{
     domain::Existence,
     engine::Engine,
     id::{ConnId, DomId},
-    node::Node,
+    node::NodeId,
     path::parent,
     permission::{Access, Permissions},
     quota::{Quota, within},
     store::{INTRODUCE_DOMAIN, RELEASE_DOMAIN},
     transaction::Transaction,
-    watch::{Fired, WatchId},
+    watch::{Fired, WatchId, Watched},
 };
 
 /// A change that may fire watches.
@@ -31,13 +31,18 @@ pub(crate) enum Change {
         old: Option<Permissions>,
     },
     /// A node was removed with all below it. Fires watches on every removed node, leaves first, then those on the node
-    /// and above it.
-    Removed { path: Box<[u8]>, subtree: Rc<Node> },
+    /// and above it. Its nodes are free afterwards.
+    Removed { path: Box<[u8]>, root: NodeId },
     /// A watch was registered: its first event follows the reply.
     Registered(WatchId),
-    /// A transaction was committed. Beside it the permissions of the nodes that it changed, as they were just before, in
-    /// the order of its changes.
-    Committed(Box<Transaction>, Vec<Option<Permissions>>),
+    /// A transaction was committed.
+    Committed {
+        transaction: Box<Transaction>,
+        /// Permissions of the nodes that it changed, as they were just before, in the order of its changes.
+        before: Vec<Option<Permissions>>,
+        /// What it removed.
+        removed: Vec<(Box<[u8]>, NodeId)>,
+    },
     /// A domain is to be released, once its caller has the reply.
     Released(DomId),
 }
@@ -52,15 +57,20 @@ impl Engine {
         for change in changes.drain(..) {
             match change {
                 Change::Set { path, old } => {
-                    let now = self.store.find(&path).map(|node| node.permissions.clone());
+                    let now = self.store.permissions_at(&path);
                     self.fire(&path, &[now.as_ref(), old.as_ref(), None]);
                 }
-                Change::Removed { path, subtree } => {
-                    self.fire_below(&path, &subtree, |_| true);
-                    self.fire(&path, &[Some(&subtree.permissions), None, None]);
+                Change::Removed { path, root } => {
+                    let was = self.store.nodes.get(root).content.permissions.clone();
+                    self.fire_below(&path, root, |_| true);
+                    self.fire(&path, &[Some(&was), None, None]);
+                    self.store.bury(root);
                 }
                 Change::Registered(id) => self.fire_initial(id),
-                Change::Committed(transaction, before) => self.fire_transaction(&transaction, &before),
+                Change::Committed { transaction, before, removed } => {
+                    self.fire_transaction(&transaction, &before, &removed);
+                    removed.into_iter().for_each(|(_, root)| self.store.bury(root));
+                }
                 Change::Released(domid) => self.release(domid),
             }
         }
@@ -68,14 +78,23 @@ impl Engine {
     }
 
     /// Sends the events of a committed transaction: one for each changed node, in the order of first changes.
-    fn fire_transaction(&mut self, transaction: &Transaction, before: &[Option<Permissions>]) {
+    fn fire_transaction(
+        &mut self,
+        transaction: &Transaction,
+        before: &[Option<Permissions>],
+        removed: &[(Box<[u8]>, NodeId)],
+    ) {
+        if self.watches.len() == 0 {
+            return;
+        }
+        let removed: BTreeMap<&[u8], NodeId> = removed.iter().map(|(path, root)| (&**path, *root)).collect();
         let mut told = BTreeSet::new();
-        for ((path, written), before) in transaction.changes().into_iter().zip(before) {
-            if let Some(removed) = transaction.base().find(path).filter(|_| written.removed) {
+        for ((path, _), before) in transaction.changes().into_iter().zip(before) {
+            if let Some(&root) = removed.get(path) {
                 // A node that was made again along the way to another has changed all the same.
-                self.fire_below(path, removed, |below| !transaction.wrote(below) && told.insert(below.to_vec()));
+                self.fire_below(path, root, |below| !transaction.wrote(below) && told.insert(below.to_vec()));
             }
-            let now = self.store.find(path).map(|node| node.permissions.clone());
+            let now = self.store.permissions_at(path);
             if before.is_some() || now.is_some() {
                 self.fire(path, &[now.as_ref(), before.as_ref(), None]);
             }
@@ -83,14 +102,15 @@ impl Engine {
     }
 
     /// Fires the watches on nodes below a removed one that `wanted` lets through, leaves first.
-    fn fire_below(&mut self, path: &[u8], subtree: &Rc<Node>, mut wanted: impl FnMut(&[u8]) -> bool) {
-        for (below, node) in self.watches.watched_below(path, subtree) {
-            if wanted(&below) {
+    fn fire_below(&mut self, path: &[u8], root: NodeId, mut wanted: impl FnMut(&[u8]) -> bool) {
+        for Watched { path, id, above } in self.watches.watched_below(self.store.now(), path, root) {
+            if wanted(&path) {
+                let permissions = |id: NodeId| self.store.nodes.get(id).content.permissions.clone();
                 // The parent went too; it is judged as it was.
-                let above = below_in(subtree, path, parent(&below)).map(|above| &above.permissions);
+                let (node, above) = (permissions(id), permissions(above));
                 let mut fired = std::mem::take(&mut self.fired);
-                self.watches.exactly(&below, &mut fired);
-                self.deliver(&below, &[Some(&node.permissions), above, None], &fired);
+                self.watches.exactly(&path, &mut fired);
+                self.deliver(&path, &[Some(&node), Some(&above), None], &fired);
                 self.fired = fired;
             }
         }
@@ -98,10 +118,14 @@ impl Engine {
 
     /// Fires the watches on a node and above it.
     fn fire(&mut self, path: &[u8], seen: &Seen<'_>) {
+        // Special nodes fire with their events, not with their permissions, and nothing is above them.
+        if path.first() == Some(&b'@') {
+            return;
+        }
         let mut fired = std::mem::take(&mut self.fired);
         self.watches.at_or_above(path, &mut fired);
         if !fired.is_empty() {
-            let above = self.store.find(parent(path)).map(|above| above.permissions.clone());
+            let above = self.store.permissions_at(parent(path));
             self.deliver(path, &[seen[0], seen[1], above.as_ref()], &fired);
         }
         self.fired = fired;
@@ -150,7 +174,7 @@ impl Engine {
 
     /// Fires a special event: without a domain for watches without a depth, else for those that want each domain.
     fn fire_special(&mut self, name: &[u8], domid: Option<DomId>) {
-        let Some(permissions) = self.store.find(name).map(|node| node.permissions.clone()) else { return };
+        let Some(permissions) = self.store.permissions_at(name) else { return };
         let mut fired = Vec::new();
         self.watches.exactly(name, &mut fired);
         fired.retain(|fired| {
@@ -202,12 +226,6 @@ fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8]) {
         }
         engine.has_output(conn, event);
     }
-}
-
-/// The node at `path` in a subtree that stood at `top`.
-fn below_in<'a>(subtree: &'a Rc<Node>, top: &[u8], path: &[u8]) -> Option<&'a Rc<Node>> {
-    let below = path.strip_prefix(top)?;
-    crate::path::names(below).try_fold(subtree, |node, name| node.child(name))
 }
 
 /// What the shell tells of domains.

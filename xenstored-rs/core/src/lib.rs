@@ -22,10 +22,13 @@ mod path;
 mod permission;
 mod pool;
 mod quota;
+mod reliance;
 mod request;
 mod small_bytes;
+mod snapshot;
 mod store;
 mod transaction;
+mod view;
 mod watch;
 
 pub use accounts::Usage;

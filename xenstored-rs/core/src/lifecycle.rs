@@ -1,6 +1,6 @@
 //! Domains coming and going.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::collections::BTreeSet;
 
 use crate::{
     connection::ConnectionKind,
@@ -8,9 +8,9 @@ use crate::{
     engine::Engine,
     event::Change,
     id::{ConnId, DomId},
+    node::NodeId,
     path::is_at_or_below,
     permission::Permissions,
-    store::walk,
 };
 
 impl Engine {
@@ -67,7 +67,7 @@ impl Engine {
         }
         for (_, connection) in &mut self.connections {
             for transaction in connection.transactions.values_mut() {
-                transaction.outdated |= transaction.names_any(|domid| gone.contains(&domid));
+                transaction.outdated |= transaction.names_any(&self.store, |domid| gone.contains(&domid));
             }
         }
         self.clear_tree_of(&gone);
@@ -84,40 +84,40 @@ impl Engine {
 
     fn clear_tree_of(&mut self, gone: &BTreeSet<DomId>) {
         let is_gone = |domid: DomId| gone.contains(&domid);
-        let store = self.store.clone();
         let mut owned: Vec<Box<[u8]>> = Vec::new();
-        let mut named: Vec<(Box<[u8]>, Permissions)> = Vec::new();
-        let mut look = |path: &[u8], node: &Rc<crate::node::Node>| {
+        let mut named: Vec<(NodeId, usize, Permissions)> = Vec::new();
+        let mut look = |path: &[u8], id: NodeId| {
             if owned.last().is_some_and(|top| is_at_or_below(path, top)) {
                 return;
             }
+            let permissions = &self.store.nodes.get(id).content.permissions;
+            let orphan = is_gone(permissions.owner());
             // The root and the special nodes are never removed.
             let lasts = path == b"/" || path.first() == Some(&b'@') || self.config.keep_orphans;
-            if is_gone(node.permissions.owner()) && !lasts {
+            if orphan && !lasts {
                 owned.push(path.into());
                 return;
             }
-            let heir =
-                if is_gone(node.permissions.owner()) { self.config.priv_domid } else { node.permissions.owner() };
-            let left = node.permissions.without(is_gone);
-            if left.is_some() || heir != node.permissions.owner() {
-                named.push((path.into(), left.unwrap_or_else(|| node.permissions.clone()).with_owner(heir)));
+            let left = permissions.without(is_gone);
+            if left.is_some() || orphan {
+                let left = left.unwrap_or_else(|| permissions.clone());
+                let heir = if orphan { self.config.priv_domid } else { left.owner() };
+                named.push((id, path.len(), left.with_owner(heir)));
             }
         };
-        walk(store.root(), b"", &mut look);
-        for (name, node) in store.specials() {
-            look(name, node);
+        self.store.now().walk(self.store.root(), b"/", &mut look);
+        for (name, id) in self.store.specials() {
+            look(name, id);
         }
-        drop(store);
-        for (path, permissions) in named {
+        for (id, path_len, permissions) in named {
             let generation = self.next_generation();
             let permissions = self.permissions.shared(permissions);
-            self.store.set_permissions(&path, permissions, generation);
+            self.store.set_permissions(id, path_len, permissions, generation);
         }
         for path in owned {
             let generation = self.next_generation();
-            if let Some(subtree) = self.store.remove(&path, generation) {
-                self.changes.push(Change::Removed { path, subtree });
+            if let Some(root) = self.store.remove(&path, generation) {
+                self.changes.push(Change::Removed { path, root });
             }
         }
     }

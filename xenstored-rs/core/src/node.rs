@@ -1,6 +1,6 @@
-//! One node of the tree.
+//! The nodes, and what each holds.
 
-use std::rc::Rc;
+use slab::Slab;
 
 use crate::{children::Children, permission::Permissions, small_bytes::SmallBytes};
 
@@ -10,134 +10,104 @@ const HEADER_SIZE: usize = 16;
 /// Bytes that each permission entry counts for.
 const PERMISSION_SIZE: usize = 8;
 
-/// Number of a change, unique in the life of the store: two states of a node with the same generation are the same.
+/// Number of a change, unique in the life of the store and rising.
 pub(crate) type Generation = u64;
 
-/// A node: immutable while a snapshot shares it, changed in place otherwise.
+/// A node, from its making until no snapshot can see it any more; then its number is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeId(u32);
+
+/// Value and permissions: what READ and GET_PERMS tell.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) name: SmallBytes,
+pub(crate) struct Content {
     pub(crate) value: SmallBytes,
     pub(crate) permissions: Permissions,
-    /// Last change of value or permissions. Changes of the child list have a number of their own.
+    /// Last change of value or permissions.
     pub(crate) generation: Generation,
-    children: Option<Rc<Children>>,
 }
 
-impl Node {
-    /// A node without children.
-    pub(crate) fn new(name: &[u8], value: &[u8], permissions: Permissions, generation: Generation) -> Self {
-        Self { name: name.into(), value: value.into(), permissions, generation, children: None }
+/// Whose a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// In the tree.
+    Live,
+    /// Made by a transaction that is still open: nobody else sees it.
+    Private,
+    /// Removed from the tree; snapshots may still see it.
+    Removed,
+}
+
+/// A node as it is now. What it was is with the snapshots that want to know.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: SmallBytes,
+    pub(crate) content: Content,
+    pub(crate) children: Children,
+    /// Last change of the child list.
+    pub(crate) list_generation: Generation,
+    pub(crate) state: State,
+}
+
+/// All nodes, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(Slab<Node>);
+
+impl Nodes {
+    /// Adds a node without children.
+    ///
+    /// # Panics
+    /// Beyond four thousand million nodes, for which no machine has the memory.
+    pub(crate) fn add(&mut self, name: &[u8], content: Content, state: State) -> NodeId {
+        let list_generation = content.generation;
+        let node = Node { name: name.into(), content, children: Children::None, list_generation, state };
+        NodeId(u32::try_from(self.0.insert(node)).expect("fewer nodes than a u32 counts"))
     }
 
-    /// The child of that name.
-    pub(crate) fn child(&self, name: &[u8]) -> Option<&Rc<Self>> {
-        self.children.as_ref()?.get(name)
+    /// Frees a node's number.
+    pub(crate) fn free(&mut self, id: NodeId) -> Node {
+        self.0.remove(id.0 as usize)
     }
 
-    /// The child of that name, to be changed or replaced.
-    pub(crate) fn child_mut(&mut self, name: &[u8]) -> Option<&mut Rc<Self>> {
-        own(self.children.as_mut()?).get_mut(name)
+    /// The node.
+    ///
+    /// # Panics
+    /// When the number is free: numbers are freed only once nothing refers to them.
+    pub(crate) fn get(&self, id: NodeId) -> &Node {
+        &self.0[id.0 as usize]
     }
 
-    /// Puts a child in, in place of one with the same name; the child list then has `generation` if it is longer now.
-    pub(crate) fn put_child(&mut self, child: Rc<Self>, generation: Generation) {
-        match &mut self.children {
-            Some(children) => own(children).put(child, generation),
-            None => self.children = Some(Rc::new(Children::only(child, generation))),
-        }
+    /// The node, to be changed.
+    ///
+    /// # Panics
+    /// As [`Nodes::get`].
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.0[id.0 as usize]
     }
 
-    /// Takes a child out; the child list then has `generation`.
-    pub(crate) fn take_child(&mut self, name: &[u8], generation: Generation) -> Option<Rc<Self>> {
-        let children = own(self.children.as_mut()?);
-        let taken = children.take(name, generation);
-        if children.len() == 0 {
-            self.children = None;
-        }
-        taken
-    }
-
-    /// The children in the order of their names' bytes.
-    pub(crate) fn children(&self) -> impl Iterator<Item = &Rc<Self>> {
-        self.children.iter().flat_map(|children| children.iter())
-    }
-
-    /// Number of children.
-    pub(crate) fn child_count(&self) -> usize {
-        self.children.as_ref().map_or(0, |children| children.len())
-    }
-
-    /// The names of the children, each with a NUL: what DIRECTORY answers.
-    pub(crate) fn child_list(&self) -> &[u8] {
-        self.children.as_ref().map_or(&[], |children| children.list())
-    }
-
-    /// Last change of the child list; an empty list is always 0.
-    pub(crate) fn list_generation(&self) -> Generation {
-        self.children.as_ref().map_or(0, |children| children.generation())
-    }
-
-    /// Bytes of the child list.
-    pub(crate) fn child_list_len(&self) -> usize {
-        self.children.as_ref().map_or(0, |children| children.list_len())
-    }
-
-    /// What lay below a node that is gone.
-    pub(crate) fn into_children(mut self) -> Option<Rc<Children>> {
-        self.children.take()
-    }
-
-    /// Bytes that the node counts for in the `node-size` quota.
-    pub(crate) fn size(&self) -> usize {
-        Self::size_of(self.permissions.len(), self.value.len(), self.child_list_len())
-    }
-
-    /// Bytes that a node of such parts counts for.
-    pub(crate) fn size_of(permissions: usize, value: usize, child_list: usize) -> usize {
-        HEADER_SIZE + PERMISSION_SIZE * permissions + value + child_list
+    /// Number of nodes, removed and private ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
-impl Drop for Node {
-    /// Frees what lies below without recursion, whatever its depth.
-    fn drop(&mut self) {
-        let Some(children) = self.children.take() else { return };
-        let mut doomed = vec![children];
-        while let Some(children) = doomed.pop() {
-            if let Some(children) = Rc::into_inner(children) {
-                children.take_apart(&mut doomed);
-            }
-        }
-    }
+/// Bytes that a node of such parts counts for in the `node-size` quota.
+pub(crate) fn size_of(permissions: usize, value: usize, child_list: usize) -> usize {
+    HEADER_SIZE + PERMISSION_SIZE * permissions + value + child_list
 }
 
-/// The children of a node, to be changed: not shared with any copy of the node.
-fn own(children: &mut Rc<Children>) -> &mut Children {
-    if Rc::get_mut(children).is_none() {
-        *children = Rc::new(Children::to_change(children));
+impl Content {
+    /// Bytes that a node of this content counts for.
+    pub(crate) fn size(&self, child_list: usize) -> usize {
+        size_of(self.permissions.len(), self.value.len(), child_list)
     }
-    Rc::get_mut(children).expect("nobody shares what was just made")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::DomId;
 
     #[test]
     fn a_node_is_small() {
-        assert_eq!(size_of::<Node>(), 56, "hundreds of thousands of these are the daemon's memory");
-    }
-
-    #[test]
-    fn a_chain_of_any_depth_is_freed() {
-        let mut chain = Rc::new(Node::new(b"leaf", b"", Permissions::private(DomId::DOM0), 1));
-        for depth in 0..200_000 {
-            let mut above = Node::new(b"n", b"", Permissions::private(DomId::DOM0), depth);
-            above.put_child(chain, depth);
-            chain = Rc::new(above);
-        }
-        drop(chain);
+        assert_eq!(std::mem::size_of::<Node>(), 80, "hundreds of thousands of these are the daemon's memory");
     }
 }

@@ -111,6 +111,11 @@ pub(crate) fn parent(path: &[u8]) -> &[u8] {
     }
 }
 
+/// The last name of a canonical path; empty for the root.
+pub(crate) fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
 /// Appends a name to a canonical path that is being built.
 pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
     if path.last() != Some(&b'/') {

@@ -105,6 +105,12 @@ impl Permissions {
         self.entries.owner.domid
     }
 
+    /// The owner's entry.
+    #[must_use]
+    pub fn owner_entry(&self) -> Permission {
+        self.entries.owner
+    }
+
     /// All entries, the owner's first.
     pub fn iter(&self) -> impl Iterator<Item = &Permission> {
         std::iter::once(&self.entries.owner).chain(self.entries.others.iter())

@@ -17,6 +17,11 @@ impl SmallBytes {
     /// Most bytes that need no memory of their own.
     const INLINE: usize = 14;
 
+    /// No bytes.
+    pub(crate) fn empty() -> Self {
+        Self::Short { len: 0, bytes: [0; Self::INLINE] }
+    }
+
     /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {

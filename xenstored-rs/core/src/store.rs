@@ -1,16 +1,18 @@
 //! The tree of nodes with the accounts of who owns them.
 //!
-//! A clone is a snapshot: a few pointers. A change copies the nodes on its path where a snapshot still shares them and
-//! is made in place otherwise. Nothing here asks who may do what.
-
-use std::rc::Rc;
+//! Changes are made in place; what open snapshots still want to see is put aside first. Nothing here asks who may do
+//! what.
 
 use crate::{
     accounts::Accounts,
+    children::Children,
     id::DomId,
-    node::{Generation, Node},
-    path::{names, parent, push_name},
+    node::{Content, Generation, NodeId, Nodes, State},
+    path::{last_name, parent},
     permission::{Access, Permission, Permissions},
+    small_bytes::SmallBytes,
+    snapshot::{SnapshotId, Snapshots},
+    view::{Nearest, View},
 };
 
 /// Name of the special node whose permissions say who sees domains being introduced.
@@ -19,210 +21,222 @@ pub(crate) const INTRODUCE_DOMAIN: &[u8] = b"@introduceDomain";
 /// Name of the special node whose permissions say who sees domains going.
 pub(crate) const RELEASE_DOMAIN: &[u8] = b"@releaseDomain";
 
-/// All nodes at one moment.
-#[derive(Clone, Debug)]
+/// All nodes, as they are and as open snapshots want them.
+#[derive(Debug)]
 pub(crate) struct Store {
-    root: Rc<Node>,
-    introduce_domain: Rc<Node>,
-    release_domain: Rc<Node>,
+    pub(crate) nodes: Nodes,
+    pub(crate) snapshots: Snapshots,
     pub(crate) accounts: Accounts,
-}
-
-/// Where the way to a path ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Nearest<'a> {
-    /// The node itself, or its nearest ancestor that exists.
-    pub(crate) node: &'a Node,
-    /// Bytes of the path that lead to that node.
-    pub(crate) path_len: usize,
-    /// Names below that node which do not exist; 0 where the node itself was found.
-    pub(crate) missing: usize,
+    root: NodeId,
+    introduce_domain: NodeId,
+    release_domain: NodeId,
+    /// Last change of anything in the tree.
+    changed: Generation,
 }
 
 impl Store {
     /// The store of a fresh start: `/`, `/tool`, `/tool/xenstored` and the two special nodes, owned by `owner`.
     pub(crate) fn new(owner: DomId) -> Self {
+        let mut nodes = Nodes::default();
         let private = Permissions::private(owner);
         let any = Permission { domid: DomId::ANY, access: Access::Read, ignored: false };
-        let first = *private.iter().next().expect("there is always an owner");
-        let node = |name: &[u8], permissions: &Permissions| Rc::new(Node::new(name, b"", permissions.clone(), 0));
-        let mut store = Self {
-            root: node(b"", &private),
-            introduce_domain: node(INTRODUCE_DOMAIN, &private),
-            release_domain: node(RELEASE_DOMAIN, &Permissions::new(first, vec![any])),
-            accounts: Accounts::default(),
+        let public = Permissions::new(private.owner_entry(), vec![any]);
+        let mut add = |name: &[u8], permissions: &Permissions| {
+            let content = Content { value: SmallBytes::empty(), permissions: permissions.clone(), generation: 0 };
+            nodes.add(name, content, State::Live)
         };
-        for (node, path_len) in [
-            (Rc::clone(&store.root), 1),
-            (Rc::clone(&store.introduce_domain), INTRODUCE_DOMAIN.len()),
-            (Rc::clone(&store.release_domain), RELEASE_DOMAIN.len()),
-        ] {
-            store.charge(&node, path_len, 1);
+        let (root, introduce_domain, release_domain) =
+            (add(b"", &private), add(INTRODUCE_DOMAIN, &private), add(RELEASE_DOMAIN, &public));
+        let (snapshots, accounts) = (Snapshots::default(), Accounts::default());
+        let mut store = Self { nodes, snapshots, accounts, root, introduce_domain, release_domain, changed: 0 };
+        for (id, path) in [(root, &b"/"[..]), (introduce_domain, INTRODUCE_DOMAIN), (release_domain, RELEASE_DOMAIN)] {
+            store.charge(id, path.len(), 1);
         }
         store.create(b"/tool/xenstored", b"", &private, 0);
         store
     }
 
-    /// The node at a canonical path or special name.
-    pub(crate) fn find(&self, path: &[u8]) -> Option<&Rc<Node>> {
-        if path.first() == Some(&b'@') {
-            return self.special(path);
-        }
-        let mut node = &self.root;
-        for name in names(path) {
-            node = node.child(name)?;
-        }
-        Some(node)
+    /// The root.
+    pub(crate) fn root(&self) -> NodeId {
+        self.root
     }
 
-    fn special(&self, name: &[u8]) -> Option<&Rc<Node>> {
+    /// A special node.
+    pub(crate) fn special(&self, name: &[u8]) -> Option<NodeId> {
         match name {
-            INTRODUCE_DOMAIN => Some(&self.introduce_domain),
-            RELEASE_DOMAIN => Some(&self.release_domain),
+            INTRODUCE_DOMAIN => Some(self.introduce_domain),
+            RELEASE_DOMAIN => Some(self.release_domain),
             _ => None,
         }
     }
 
-    /// The node at a canonical path, or its nearest ancestor.
-    pub(crate) fn nearest(&self, path: &[u8]) -> Nearest<'_> {
-        let mut node = &self.root;
-        let mut path_len = 0;
-        let mut rest = names(path);
-        loop {
-            let before = rest.clone();
-            let Some(name) = rest.next() else { break };
-            let Some(child) = node.child(name) else {
-                return Nearest { node, path_len: path_len.max(1), missing: before.count() };
-            };
-            node = child;
-            path_len += 1 + name.len();
-        }
-        Nearest { node, path_len: path_len.max(1), missing: 0 }
+    /// Both special nodes with their names.
+    pub(crate) fn specials(&self) -> [(&'static [u8], NodeId); 2] {
+        [(RELEASE_DOMAIN, self.release_domain), (INTRODUCE_DOMAIN, self.introduce_domain)]
     }
 
-    /// The node at `path`, no longer shared with any snapshot.
-    fn node_mut(&mut self, path: &[u8]) -> Option<&mut Node> {
-        let special = match path {
-            INTRODUCE_DOMAIN => Some(&mut self.introduce_domain),
-            RELEASE_DOMAIN => Some(&mut self.release_domain),
-            _ => None,
-        };
-        if let Some(node) = special {
-            return Some(Rc::make_mut(node));
-        }
-        let mut node = Rc::make_mut(&mut self.root);
-        for name in names(path) {
-            node = Rc::make_mut(node.child_mut(name)?);
-        }
-        Some(node)
+    /// The store as it is.
+    pub(crate) fn now(&self) -> View<'_> {
+        View::now(self)
     }
 
-    /// Sets the value of a node that exists.
-    pub(crate) fn set_value(&mut self, path: &[u8], value: &[u8], generation: Generation) {
-        let Some(node) = self.node_mut(path) else { return };
-        let owner = node.permissions.owner();
-        let more = signed(value.len()) - signed(node.value.len());
-        node.value = value.into();
-        node.generation = generation;
-        self.accounts.charge(owner, 0, more);
+    /// The node at a canonical path or special name, as it is.
+    pub(crate) fn find(&self, path: &[u8]) -> Option<NodeId> {
+        self.now().find(path)
     }
 
-    /// Sets the permissions of a node that exists; a new owner takes the node into its account.
-    pub(crate) fn set_permissions(&mut self, path: &[u8], permissions: Permissions, generation: Generation) {
-        let Some(node) = self.node_mut(path) else { return };
-        let (old_owner, old) = (node.permissions.owner(), signed(node.size() + path.len()));
-        node.permissions = permissions;
-        node.generation = generation;
-        let (new_owner, new) = (node.permissions.owner(), signed(node.size() + path.len()));
-        if old_owner == new_owner {
-            self.accounts.charge(old_owner, 0, new - old);
-        } else {
-            self.accounts.charge(old_owner, -1, -old);
-            self.accounts.charge(new_owner, 1, new);
+    /// Permissions of the node at a path, as they are.
+    pub(crate) fn permissions_at(&self, path: &[u8]) -> Option<Permissions> {
+        Some(self.nodes.get(self.find(path)?).content.permissions.clone())
+    }
+
+    /// Whether anything changed after a moment.
+    pub(crate) fn changed_after(&self, generation: Generation) -> bool {
+        self.changed > generation
+    }
+
+    /// Opens a snapshot; returns it with the generation that it shows.
+    pub(crate) fn open_snapshot(&mut self) -> (SnapshotId, Generation) {
+        (self.snapshots.open(self.changed), self.changed)
+    }
+
+    /// Closes a snapshot and frees what only it could see.
+    pub(crate) fn close_snapshot(&mut self, id: SnapshotId) {
+        for root in self.snapshots.close(id) {
+            self.free(root);
         }
+    }
+
+    /// Sets the value of a node.
+    pub(crate) fn set_value(&mut self, id: NodeId, value: SmallBytes, generation: Generation) {
+        self.snapshots.keep_content(id, self.nodes.get(id));
+        self.changed = generation;
+        let content = &mut self.nodes.get_mut(id).content;
+        let more = signed(value.len()) - signed(content.value.len());
+        content.value = value;
+        content.generation = generation;
+        self.accounts.charge(content.permissions.owner(), 0, more);
+    }
+
+    /// Sets the permissions of a node whose path has `path_len` bytes; a new owner takes it into its account.
+    pub(crate) fn set_permissions(&mut self, id: NodeId, path_len: usize, new: Permissions, generation: Generation) {
+        self.snapshots.keep_content(id, self.nodes.get(id));
+        self.changed = generation;
+        self.charge(id, path_len, -1);
+        let content = &mut self.nodes.get_mut(id).content;
+        content.permissions = new;
+        content.generation = generation;
+        self.charge(id, path_len, 1);
     }
 
     /// Makes a node that does not exist, and every ancestor that is missing, all with the same permissions.
     pub(crate) fn create(&mut self, path: &[u8], value: &[u8], permissions: &Permissions, generation: Generation) {
-        let Nearest { path_len, missing, .. } = self.nearest(path);
-        if missing == 0 {
-            return;
-        }
-        let (above, below) = path.split_at(if path_len == 1 { 0 } else { path_len });
-        let mut below: Vec<&[u8]> = names(below).collect();
-        let mut node = Node::new(below.pop().unwrap_or_default(), value, permissions.clone(), generation);
-        while let Some(name) = below.pop() {
-            let mut holder = Node::new(name, b"", permissions.clone(), generation);
-            holder.put_child(Rc::new(node), generation);
-            node = holder;
-        }
-        self.graft(if above.is_empty() { b"/" } else { above }, Rc::new(node), generation);
-    }
-
-    /// Puts a whole subtree in as a child of a node that exists, in place of one with the same name.
-    pub(crate) fn graft(&mut self, above: &[u8], subtree: Rc<Node>, generation: Generation) {
-        self.charge_subtree(&subtree, above, 1);
-        let Some(node) = self.node_mut(above) else { return };
-        let owner = node.permissions.owner();
-        let old = node.child_list_len();
-        let replaced = node.child(subtree.name.as_slice()).map(Rc::clone);
-        node.put_child(subtree, generation);
-        let more = signed(node.child_list_len()) - signed(old);
-        self.accounts.charge(owner, 0, more);
-        if let Some(replaced) = replaced {
-            self.charge_subtree(&replaced, above, -1);
+        let Nearest { id: above, path_len, missing } = self.now().nearest(path);
+        if missing > 0 {
+            let below = if path_len == 1 { &path[1..] } else { &path[path_len + 1..] };
+            let root = self.build(below, value, permissions, generation, State::Live);
+            let top = path.len() - below.len() + self.nodes.get(root).name.len();
+            self.graft(above, root, &path[..top], generation);
         }
     }
 
-    /// Puts a subtree in where the accounts already tell of it.
-    pub(crate) fn replace_accounted(&mut self, above: &[u8], subtree: Rc<Node>, generation: Generation) {
-        if let Some(node) = self.node_mut(above) {
-            node.put_child(subtree, generation);
+    /// Makes a chain of nodes for the names of a relative path, the last with a value; returns the first.
+    pub(crate) fn build(
+        &mut self,
+        below: &[u8],
+        value: &[u8],
+        permissions: &Permissions,
+        generation: Generation,
+        state: State,
+    ) -> NodeId {
+        let mut content = Content { value: value.into(), permissions: permissions.clone(), generation };
+        let mut child = None;
+        for name in below.rsplit(|&byte| byte == b'/') {
+            let id = self.nodes.add(name, content, state);
+            content = Content { value: SmallBytes::empty(), permissions: permissions.clone(), generation };
+            if let Some(child) = child {
+                self.nodes.get_mut(id).children = Children::One(child);
+            }
+            child = Some(id);
         }
+        child.expect("a path splits into one name at least")
     }
 
-    /// Takes a subtree out where the accounts already tell of its going.
-    pub(crate) fn remove_accounted(&mut self, path: &[u8], generation: Generation) {
-        if let Some(node) = self.node_mut(parent(path)) {
-            node.take_child(last_name(path), generation);
+    /// Hangs a subtree, at `path` from then on, below a node that has no child of that name.
+    pub(crate) fn graft(&mut self, above: NodeId, root: NodeId, path: &[u8], generation: Generation) {
+        let mut ids = Vec::new();
+        self.now().walk(root, path, |path, id| ids.push((id, path.len())));
+        for (id, path_len) in ids {
+            self.nodes.get_mut(id).state = State::Live;
+            self.charge(id, path_len, 1);
         }
+        self.change_list(above, generation, |children, nodes| children.put(nodes, root));
+        let owner = self.nodes.get(above).content.permissions.owner();
+        self.accounts.charge(owner, 0, signed(last_name(path).len() + 1));
     }
 
-    /// Takes a node out with all that lies below it.
-    pub(crate) fn remove(&mut self, path: &[u8], generation: Generation) -> Option<Rc<Node>> {
-        self.find(path)?;
+    /// Takes the node at `path` out of its parent with all that lies below it. The nodes stay until
+    /// [`Store::bury`], so that their watchers can be told.
+    pub(crate) fn remove(&mut self, path: &[u8], generation: Generation) -> Option<NodeId> {
+        let above = self.find(parent(path))?;
         let name = last_name(path);
-        let node = self.node_mut(parent(path))?;
-        let owner = node.permissions.owner();
-        let taken = node.take_child(name, generation)?;
+        let root = self.now().child(above, name)?;
+        self.change_list(above, generation, |children, nodes| {
+            children.take(nodes, name);
+        });
+        let owner = self.nodes.get(above).content.permissions.owner();
         self.accounts.charge(owner, 0, -signed(name.len() + 1));
-        self.charge_subtree(&taken, parent(path), -1);
-        Some(taken)
+        let mut ids = Vec::new();
+        self.now().walk(root, path, |path, id| ids.push((id, path.len())));
+        for (id, path_len) in ids {
+            self.nodes.get_mut(id).state = State::Removed;
+            self.charge(id, path_len, -1);
+        }
+        Some(root)
     }
 
-    /// Adds a subtree to the accounts (`sign` 1) or takes it from them (-1).
-    fn charge_subtree(&mut self, subtree: &Rc<Node>, above: &[u8], sign: i64) {
-        let accounts = &mut self.accounts;
-        walk(subtree, above, |path, node| {
-            accounts.charge(node.permissions.owner(), sign, sign * signed(node.size() + path.len()));
-        });
+    fn change_list(&mut self, id: NodeId, generation: Generation, change: impl FnOnce(&mut Children, &Nodes)) {
+        self.snapshots.keep_list(id, self.nodes.get(id));
+        self.changed = generation;
+        let node = self.nodes.get_mut(id);
+        node.list_generation = generation;
+        let mut children = std::mem::replace(&mut node.children, Children::None);
+        change(&mut children, &self.nodes);
+        self.nodes.get_mut(id).children = children;
+    }
+
+    /// Frees a removed subtree as soon as no snapshot can see it.
+    pub(crate) fn bury(&mut self, root: NodeId) {
+        if let Some(root) = self.snapshots.keep_removed(root) {
+            self.free(root);
+        }
+    }
+
+    /// Frees all nodes of a subtree that nobody can see.
+    pub(crate) fn free(&mut self, root: NodeId) {
+        let mut doomed = vec![root];
+        while let Some(id) = doomed.pop() {
+            doomed.extend(self.nodes.free(id).children.iter());
+        }
     }
 
     /// Adds one node to the accounts (`sign` 1) or takes it from them (-1).
-    pub(crate) fn charge(&mut self, node: &Node, path_len: usize, sign: i64) {
-        self.accounts.charge(node.permissions.owner(), sign, sign * signed(node.size() + path_len));
+    fn charge(&mut self, id: NodeId, path_len: usize, sign: i64) {
+        let size = self.now().size(id) + path_len;
+        self.accounts.charge(self.nodes.get(id).content.permissions.owner(), sign, sign * signed(size));
     }
 
     /// Counts all nodes afresh. Where that differs from the accounts, they are put right, and it is told how they were
     /// wrong.
     pub(crate) fn mend_accounts(&mut self) -> Option<String> {
         let mut counted = Accounts::default();
-        let mut count = |path: &[u8], node: &Rc<Node>| {
-            counted.charge(node.permissions.owner(), 1, signed(node.size() + path.len()));
+        let mut count = |path: &[u8], id: NodeId| {
+            let owner = self.nodes.get(id).content.permissions.owner();
+            counted.charge(owner, 1, signed(self.now().size(id) + path.len()));
         };
-        walk(&self.root, b"", &mut count);
-        for (name, node) in self.specials() {
-            count(name, node);
+        self.now().walk(self.root, b"/", &mut count);
+        for (name, id) in self.specials() {
+            count(name, id);
         }
         let wrong = self.accounts.iter().chain(counted.iter()).find_map(|(domid, _)| {
             let (kept, right) = (self.accounts.usage(domid), counted.usage(domid));
@@ -230,40 +244,6 @@ impl Store {
         })?;
         self.accounts = counted;
         Some(wrong)
-    }
-
-    /// The root.
-    pub(crate) fn root(&self) -> &Rc<Node> {
-        &self.root
-    }
-
-    /// The two special nodes.
-    pub(crate) fn specials(&self) -> [(&'static [u8], &Rc<Node>); 2] {
-        [(RELEASE_DOMAIN, &self.release_domain), (INTRODUCE_DOMAIN, &self.introduce_domain)]
-    }
-}
-
-/// The last name of a canonical path.
-pub(crate) fn last_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
-}
-
-/// Visits a subtree that hangs below `above`, each node before its children, children in order; `above` is the
-/// parent's path, or empty where `subtree` is the root.
-pub(crate) fn walk<'a>(subtree: &'a Rc<Node>, above: &[u8], mut visit: impl FnMut(&[u8], &'a Rc<Node>)) {
-    let mut path = above.to_vec();
-    let mut stack = vec![(subtree, path.len())];
-    while let Some((node, above_len)) = stack.pop() {
-        path.truncate(above_len);
-        if path.is_empty() {
-            path.push(b'/');
-        } else {
-            push_name(&mut path, node.name.as_slice());
-        }
-        visit(&path, node);
-        let first = stack.len();
-        stack.extend(node.children().map(|child| (child, path.len())));
-        stack[first..].reverse();
     }
 }
 
@@ -275,59 +255,44 @@ pub(crate) fn signed(len: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::Usage;
-    use std::collections::BTreeMap;
 
     const DOM0: DomId = DomId::DOM0;
 
+    fn private(domid: u16) -> Permissions {
+        Permissions::private(DomId(domid))
+    }
+
     fn paths(store: &Store) -> Vec<String> {
         let mut paths = Vec::new();
-        walk(store.root(), b"", |path, _| paths.push(String::from_utf8(path.to_vec()).unwrap()));
+        store.now().walk(store.root(), b"/", |path, _| paths.push(String::from_utf8(path.to_vec()).unwrap()));
         paths
-    }
-
-    /// The accounts as they must be, counted afresh.
-    fn counted(store: &Store) -> BTreeMap<DomId, Usage> {
-        let mut accounts = Accounts::default();
-        let mut count = |path: &[u8], node: &Rc<Node>| {
-            accounts.charge(node.permissions.owner(), 1, signed(node.size() + path.len()));
-        };
-        walk(store.root(), b"", &mut count);
-        for (name, node) in store.specials() {
-            count(name, node);
-        }
-        accounts.iter().collect()
-    }
-
-    fn assert_accounts(store: &Store) {
-        assert_eq!(store.accounts.iter().collect::<BTreeMap<_, _>>(), counted(store));
     }
 
     #[test]
     fn a_fresh_store_has_five_nodes() {
-        let store = Store::new(DOM0);
+        let mut store = Store::new(DOM0);
         assert_eq!(paths(&store), ["/", "/tool", "/tool/xenstored"]);
         assert_eq!(store.accounts.usage(DOM0).nodes, 5);
-        assert_accounts(&store);
+        assert_eq!(store.mend_accounts(), None);
     }
 
     #[test]
     fn missing_ancestors_are_made_along() {
         let mut store = Store::new(DOM0);
-        store.create(b"/a/b/c", b"v", &Permissions::private(DomId(7)), 1);
+        store.create(b"/a/b/c", b"v", &private(7), 1);
         assert_eq!(paths(&store), ["/", "/a", "/a/b", "/a/b/c", "/tool", "/tool/xenstored"]);
-        assert_eq!(store.find(b"/a/b/c").unwrap().value.as_slice(), b"v");
-        assert_eq!(store.find(b"/a/b").unwrap().value.len(), 0);
+        let value = |path: &[u8]| store.now().content(store.find(path).unwrap()).value.as_slice().to_vec();
+        assert_eq!((value(b"/a/b/c"), value(b"/a/b")), (b"v".to_vec(), Vec::new()));
         assert_eq!(store.accounts.usage(DomId(7)).nodes, 3);
-        assert_accounts(&store);
+        assert_eq!(store.mend_accounts(), None);
     }
 
     #[test]
     fn the_nearest_node_tells_what_is_missing() {
         let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"", &Permissions::private(DOM0), 1);
+        store.create(b"/a/b", b"", &private(0), 1);
         let at = |path: &[u8]| {
-            let nearest = store.nearest(path);
+            let nearest = store.now().nearest(path);
             (nearest.path_len, nearest.missing)
         };
         assert_eq!(at(b"/"), (1, 0));
@@ -337,72 +302,51 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_keeps_what_it_was() {
-        let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"old", &Permissions::private(DOM0), 1);
-        let snapshot = store.clone();
-        store.set_value(b"/a/b", b"newer", 2);
-        store.create(b"/a/c", b"", &Permissions::private(DomId(3)), 3);
-        store.remove(b"/tool", 4);
-        assert_eq!(snapshot.find(b"/a/b").unwrap().value.as_slice(), b"old");
-        assert_eq!(paths(&snapshot), ["/", "/a", "/a/b", "/tool", "/tool/xenstored"]);
-        assert_eq!(paths(&store), ["/", "/a", "/a/b", "/a/c"]);
-        assert_accounts(&snapshot);
-        assert_accounts(&store);
-    }
-
-    #[test]
-    fn a_change_without_a_snapshot_is_made_in_place() {
-        let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"old", &Permissions::private(DOM0), 1);
-        let (above, node) = (Rc::as_ptr(store.find(b"/a").unwrap()), Rc::as_ptr(store.find(b"/a/b").unwrap()));
-        store.set_value(b"/a/b", b"new", 2);
-        assert_eq!(Rc::as_ptr(store.find(b"/a").unwrap()), above);
-        assert_eq!(Rc::as_ptr(store.find(b"/a/b").unwrap()), node);
-    }
-
-    #[test]
-    fn a_change_leaves_its_siblings_shared_with_the_snapshot() {
-        let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"", &Permissions::private(DOM0), 1);
-        let snapshot = store.clone();
-        store.set_value(b"/a/b", b"new", 2);
-        assert!(Rc::ptr_eq(store.find(b"/tool").unwrap(), snapshot.find(b"/tool").unwrap()));
-        assert!(!Rc::ptr_eq(store.find(b"/a").unwrap(), snapshot.find(b"/a").unwrap()));
-    }
-
-    #[test]
     fn a_new_owner_takes_the_node_into_its_account() {
         let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"value", &Permissions::private(DomId(4)), 1);
-        store.set_permissions(b"/a/b", Permissions::private(DomId(5)), 2);
+        store.create(b"/a/b", b"value", &private(4), 1);
+        let node = store.find(b"/a/b").unwrap();
+        store.set_permissions(node, 4, private(5), 2);
         assert_eq!((store.accounts.usage(DomId(4)).nodes, store.accounts.usage(DomId(5)).nodes), (1, 1));
-        assert_accounts(&store);
+        assert_eq!(store.mend_accounts(), None);
     }
 
     #[test]
     fn lists_change_only_with_the_names() {
         let mut store = Store::new(DOM0);
-        store.create(b"/a/b", b"", &Permissions::private(DOM0), 10);
-        store.set_value(b"/a/b", b"x", 11);
-        store.set_value(b"/a", b"x", 12);
-        assert_eq!(store.find(b"/a").unwrap().list_generation(), 10);
-        store.create(b"/a/c", b"", &Permissions::private(DOM0), 13);
-        assert_eq!(store.find(b"/a").unwrap().list_generation(), 13);
-        store.remove(b"/a/c", 14);
-        assert_eq!(store.find(b"/a").unwrap().list_generation(), 14);
-        store.remove(b"/a/b", 15);
-        assert_eq!(store.find(b"/a").unwrap().list_generation(), 0);
+        store.create(b"/a/b", b"", &private(0), 10);
+        let (a, b) = (store.find(b"/a").unwrap(), store.find(b"/a/b").unwrap());
+        store.set_value(b, b"x"[..].into(), 11);
+        store.set_value(a, b"x"[..].into(), 12);
+        assert_eq!(store.now().list_generation(a), 10);
+        store.create(b"/a/c", b"", &private(0), 13);
+        assert_eq!(store.now().list_generation(a), 13);
+        let removed = store.remove(b"/a/c", 14).unwrap();
+        store.bury(removed);
+        assert_eq!(store.now().list_generation(a), 14);
+    }
+
+    #[test]
+    fn removed_nodes_are_freed_at_once_without_a_snapshot() {
+        let mut store = Store::new(DOM0);
+        let before = store.nodes.len();
+        store.create(b"/a/b/c", b"", &private(3), 1);
+        let removed = store.remove(b"/a", 2).unwrap();
+        assert_eq!(store.nodes.len(), before + 3, "watchers are to be told first");
+        store.bury(removed);
+        assert_eq!(store.nodes.len(), before);
+        assert_eq!(store.mend_accounts(), None);
     }
 
     #[test]
     fn a_deep_path_needs_no_deep_stack() {
         let deep = b"/a".repeat(2000);
         let mut store = Store::new(DOM0);
-        store.create(&deep, b"", &Permissions::private(DOM0), 1);
+        store.create(&deep, b"", &private(0), 1);
         assert_eq!(store.accounts.usage(DOM0).nodes, 2005);
-        assert_accounts(&store);
-        store.remove(b"/a", 2);
+        assert_eq!(store.mend_accounts(), None);
+        let removed = store.remove(b"/a", 2).unwrap();
+        store.bury(removed);
         assert_eq!(store.accounts.usage(DOM0).nodes, 5);
     }
 }

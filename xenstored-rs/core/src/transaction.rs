@@ -1,60 +1,26 @@
-//! Transactions: a snapshot to work on, what was relied on, and what was changed.
+//! Transactions: what one changed, and what it relied on.
+//!
+//! A transaction sees the store as it was when it started, with its own changes over it. Its changes stand apart from
+//! the store: contents and child lists of its own for nodes that others see too, and nodes that only it sees. Nothing
+//! of the store is copied for it but what it changes.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::{BTreeMap, BTreeSet};
 
 use xenstore_wire::XsError;
 
 use crate::{
+    accounts::Accounts,
+    children::Children,
     id::{DomId, TxId},
-    node::{Generation, Node},
-    path::{is_at_or_below, names, parent},
+    node::{Content, Generation, NodeId, State},
+    path::{last_name, parent, push_name},
+    permission::Permissions,
+    reliance::Relied,
+    small_bytes::SmallBytes,
+    snapshot::SnapshotId,
     store::{Store, signed},
+    view::{Nearest, View},
 };
-
-/// What a transaction relied on at one path, each a bit. It is checked against the store as it is at the commit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Relied(u8);
-
-impl Relied {
-    /// The node is there, or is not.
-    pub(crate) const EXISTENCE: Self = Self(1);
-    /// Its value and permissions.
-    pub(crate) const CONTENT: Self = Self(1 | 2);
-    /// Its permissions.
-    pub(crate) const PERMISSIONS: Self = Self(1 | 4);
-    /// The names of its children.
-    pub(crate) const LIST: Self = Self(1 | 8);
-    /// All of it and all below.
-    pub(crate) const SUBTREE: Self = Self(1 | 16);
-
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    pub(crate) fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Without what only `other` says; existence stays.
-    fn without(self, other: Self) -> Self {
-        Self(self.0 & !(other.0 & !Self::EXISTENCE.0))
-    }
-
-    /// Whether all of it holds for a node that was `base` at the start and is `current` now.
-    fn holds(self, base: Option<&Rc<Node>>, current: Option<&Rc<Node>>) -> bool {
-        match (base, current) {
-            (None, None) => true,
-            (Some(base), Some(current)) => {
-                Rc::ptr_eq(base, current)
-                    || (!self.has(Self::SUBTREE)
-                        && (!self.has(Self::CONTENT) || base.generation == current.generation)
-                        && (!self.has(Self::PERMISSIONS) || base.permissions == current.permissions)
-                        && (!self.has(Self::LIST) || base.list_generation() == current.list_generation()))
-            }
-            _ => false,
-        }
-    }
-}
 
 /// What a transaction did at one path, several changes of a node being one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,20 +34,50 @@ pub(crate) struct Written {
 }
 
 /// What a transaction has to do with one path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Touched {
+    /// The node there at the start.
+    base: Option<NodeId>,
     relied: Relied,
     written: Option<Written>,
 }
 
-/// An open transaction.
+/// Value and permissions that a transaction gave to a node.
+#[derive(Debug)]
+struct OwnContent {
+    path: Box<[u8]>,
+    content: Content,
+    value: bool,
+    permissions: bool,
+}
+
+/// Children that a transaction gave to a node.
+#[derive(Debug)]
+struct OwnList {
+    path: Box<[u8]>,
+    children: Children,
+    generation: Generation,
+    /// Children that only the transaction sees.
+    added: BTreeMap<SmallBytes, NodeId>,
+    /// Names of children that were there and were removed, whether there is one of that name again or not.
+    removed: BTreeSet<SmallBytes>,
+}
+
+/// An open transaction. It is ended by [`Transaction::apply`] or [`Transaction::abort`]: being dropped alone would leave
+/// its snapshot open and its nodes behind.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) id: TxId,
-    /// The store at that moment.
-    base: Store,
-    /// The store as the transaction made it.
-    pub(crate) store: Store,
+    /// The store at its start.
+    pub(crate) snapshot: SnapshotId,
+    /// Last change of the store at that moment.
+    pub(crate) generation: Generation,
+    contents: BTreeMap<NodeId, OwnContent>,
+    lists: BTreeMap<NodeId, OwnList>,
+    /// Accounts at the start.
+    base_accounts: Accounts,
+    /// Accounts with its changes.
+    accounts: Accounts,
     touched: BTreeMap<Box<[u8]>, Touched>,
     /// Paths of `touched` that were written.
     written: u32,
@@ -94,16 +90,45 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(id: TxId, store: &Store) -> Self {
-        let (mut base, mut own) = (store.clone(), store.clone());
-        base.accounts.take_touched();
-        own.accounts.take_touched();
-        Self { id, base, store: own, touched: BTreeMap::new(), written: 0, poisoned: false, outdated: false, bytes: 0 }
+    /// A transaction on the store as it is.
+    pub(crate) fn new(id: TxId, store: &mut Store) -> Self {
+        let (snapshot, generation) = store.open_snapshot();
+        let mut base_accounts = store.accounts.clone();
+        base_accounts.forget_touched();
+        Self {
+            id,
+            snapshot,
+            generation,
+            contents: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            accounts: base_accounts.clone(),
+            base_accounts,
+            touched: BTreeMap::new(),
+            written: 0,
+            poisoned: false,
+            outdated: false,
+            bytes: 0,
+        }
+    }
+
+    /// Content that it gave to a node.
+    pub(crate) fn own_content(&self, id: NodeId) -> Option<&Content> {
+        self.contents.get(&id).map(|own| &own.content)
+    }
+
+    /// Child list that it gave to a node.
+    pub(crate) fn own_list(&self, id: NodeId) -> Option<(Generation, &Children)> {
+        self.lists.get(&id).map(|own| (own.generation, &own.children))
+    }
+
+    /// What each domain owns, with its changes.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// Notes what is relied on at a path. What the transaction itself wrote there is its own and can't be disturbed.
-    pub(crate) fn rely(&mut self, path: &[u8], mut relied: Relied) {
-        let touched = self.touch(path);
+    pub(crate) fn rely(&mut self, store: &Store, path: &[u8], mut relied: Relied) {
+        let touched = self.touch(store, path);
         if let Some(written) = touched.written {
             if written.removed {
                 return;
@@ -118,19 +143,19 @@ impl Transaction {
         touched.relied = touched.relied.with(relied);
     }
 
-    /// Notes a change at a path.
-    pub(crate) fn write(&mut self, path: &[u8], mark: impl FnOnce(&mut Written)) {
+    fn write(&mut self, store: &Store, path: &[u8], mark: impl FnOnce(&mut Written)) {
         let order = self.written;
-        let touched = self.touch(path);
+        let touched = self.touch(store, path);
         let new = touched.written.is_none();
         mark(touched.written.get_or_insert_with(|| Written { order, ..Written::default() }));
         self.written += u32::from(new);
     }
 
-    fn touch(&mut self, path: &[u8]) -> &mut Touched {
+    fn touch(&mut self, store: &Store, path: &[u8]) -> &mut Touched {
         if !self.touched.contains_key(path) {
+            let base = View::then(store, self).find(path);
             self.bytes += path.len();
-            self.touched.insert(path.into(), Touched::default());
+            self.touched.insert(path.into(), Touched { base, relied: Relied::NOTHING, written: None });
         }
         self.touched.get_mut(path).expect("it is there or was just put there")
     }
@@ -145,14 +170,11 @@ impl Transaction {
         self.touched.len()
     }
 
-    /// The paths that were changed, in the order of their names, each with what was done.
-    fn written(&self) -> impl Iterator<Item = (&[u8], Written)> {
-        self.touched.iter().filter_map(|(path, touched)| Some((&**path, touched.written?)))
-    }
-
     /// The paths that were changed, in the order of their first change, each with what was done.
     pub(crate) fn changes(&self) -> Vec<(&[u8], Written)> {
-        let mut changes: Vec<_> = self.written().collect();
+        let written = |(path, touched): (_, &Touched)| Some((path, touched.written?));
+        let mut changes: Vec<(&[u8], Written)> =
+            self.touched.iter().map(|(path, touched)| (&**path, touched)).filter_map(written).collect();
         changes.sort_unstable_by_key(|(_, written)| written.order);
         changes
     }
@@ -162,32 +184,191 @@ impl Transaction {
         self.touched.get(path).is_some_and(|touched| touched.written.is_some())
     }
 
-    /// The store at the start.
-    pub(crate) fn base(&self) -> &Store {
-        &self.base
-    }
-
     /// Whether it changed nothing.
     pub(crate) fn is_read_only(&self) -> bool {
         self.written == 0
     }
 
-    /// Whether it set permissions that name one of these domains.
-    pub(crate) fn names_any(&self, gone: impl Fn(DomId) -> bool) -> bool {
-        self.written().any(|(path, written)| {
-            let names = |node: &Rc<Node>| node.permissions.iter().any(|entry| gone(entry.domid));
-            (written.permissions || written.value) && self.store.find(path).is_some_and(names)
-        })
+    /// Sets the value of a node that it sees.
+    pub(crate) fn set_value(
+        &mut self,
+        store: &mut Store,
+        id: NodeId,
+        path: &[u8],
+        value: SmallBytes,
+        generation: Generation,
+    ) {
+        self.write(store, path, |written| written.value = true);
+        let content = self.content_mut(store, id, path, |own| own.value = true);
+        let more = signed(value.len()) - signed(content.value.len());
+        content.value = value;
+        content.generation = generation;
+        let owner = content.permissions.owner();
+        self.accounts.charge(owner, 0, more);
     }
 
-    /// What the commit does to each domain's usage: domain, usage then, nodes more.
-    pub(crate) fn growth(&self, current: &Store) -> Vec<(DomId, u64, i64)> {
-        let mut store = self.store.accounts.clone();
+    /// Sets the permissions of a node that it sees.
+    pub(crate) fn set_permissions(
+        &mut self,
+        store: &mut Store,
+        id: NodeId,
+        path: &[u8],
+        new: Permissions,
+        generation: Generation,
+    ) {
+        self.write(store, path, |written| written.permissions = true);
+        let list_len = View::of(store, Some(self)).child_list_len(id) + path.len();
+        let content = self.content_mut(store, id, path, |own| own.permissions = true);
+        let (old_owner, old) = (content.permissions.owner(), signed(content.size(list_len)));
+        content.permissions = new;
+        content.generation = generation;
+        let (owner, new) = (content.permissions.owner(), signed(content.size(list_len)));
+        self.accounts.charge(old_owner, -1, -old);
+        self.accounts.charge(owner, 1, new);
+    }
+
+    /// The content of a node that it sees, to be changed for it alone.
+    fn content_mut<'s>(
+        &'s mut self,
+        store: &'s mut Store,
+        id: NodeId,
+        path: &[u8],
+        mark: impl FnOnce(&mut OwnContent),
+    ) -> &'s mut Content {
+        if store.nodes.get(id).state == State::Private {
+            return &mut store.nodes.get_mut(id).content;
+        }
+        if !self.contents.contains_key(&id) {
+            let content = View::then(store, self).content(id).clone();
+            self.contents.insert(id, OwnContent { path: path.into(), content, value: false, permissions: false });
+        }
+        let own = self.contents.get_mut(&id).expect("it is there or was just put there");
+        mark(own);
+        &mut own.content
+    }
+
+    /// Makes a node that it does not see, and its missing ancestors, all with the same permissions.
+    pub(crate) fn create(
+        &mut self,
+        store: &mut Store,
+        path: &[u8],
+        value: &[u8],
+        permissions: &Permissions,
+        generation: Generation,
+    ) {
+        self.write(store, path, |written| written.value = true);
+        let Nearest { id: above, path_len, missing } = View::of(store, Some(self)).nearest(path);
+        if missing == 0 {
+            return;
+        }
+        let start = if path_len == 1 { 1 } else { path_len + 1 };
+        let root = store.build(&path[start..], value, permissions, generation, State::Private);
+        let name = store.nodes.get(root).name.clone();
+        let end = start + name.len();
+        let owner = View::of(store, Some(self)).content(above).permissions.owner();
+        self.accounts.charge(owner, 0, signed(name.len() + 1));
+        let mut charges = Vec::new();
+        let view = View::of(store, Some(self));
+        view.walk(root, &path[..end], |path, id| {
+            charges.push((view.content(id).permissions.owner(), signed(view.size(id) + path.len())));
+        });
+        for (owner, bytes) in charges {
+            self.accounts.charge(owner, 1, bytes);
+        }
+        self.change_list(store, above, &path[..path_len], generation, |own, children, nodes| {
+            children.put(nodes, root);
+            if let Some(own) = own {
+                own.added.insert(name, root);
+            }
+        });
+    }
+
+    /// Removes a node that it sees, with all below it.
+    pub(crate) fn remove(&mut self, store: &mut Store, path: &[u8], generation: Generation) {
+        self.write(store, path, |written| {
+            written.removed = true;
+            written.value = false;
+            written.permissions = false;
+        });
+        let name = SmallBytes::from(last_name(path));
+        let view = View::of(store, Some(self));
+        let Some(above) = view.find(parent(path)) else { return };
+        let Some(root) = view.child(above, name.as_slice()) else { return };
+        let mut gone = Vec::new();
+        view.walk(root, path, |path, id| {
+            gone.push((id, view.content(id).permissions.owner(), signed(view.size(id) + path.len())));
+        });
+        let owner = view.content(above).permissions.owner();
+        self.accounts.charge(owner, 0, -signed(name.len() + 1));
+        for &(_, owner, bytes) in &gone {
+            self.accounts.charge(owner, -1, -bytes);
+        }
+        self.change_list(store, above, parent(path), generation, |own, children, nodes| {
+            children.take(nodes, name.as_slice());
+            if let Some(own) = own
+                && own.added.remove(&name).is_none()
+            {
+                own.removed.insert(name);
+            }
+        });
+        for (id, ..) in gone {
+            self.contents.remove(&id);
+            self.lists.remove(&id);
+            if store.nodes.get(id).state == State::Private {
+                store.nodes.free(id);
+            }
+        }
+    }
+
+    /// Changes the child list of a node that it sees, for it alone.
+    fn change_list(
+        &mut self,
+        store: &mut Store,
+        id: NodeId,
+        path: &[u8],
+        generation: Generation,
+        change: impl FnOnce(Option<&mut OwnList>, &mut Children, &crate::node::Nodes),
+    ) {
+        if store.nodes.get(id).state == State::Private {
+            let node = store.nodes.get_mut(id);
+            node.list_generation = generation;
+            let mut children = std::mem::replace(&mut node.children, Children::None);
+            change(None, &mut children, &store.nodes);
+            store.nodes.get_mut(id).children = children;
+            return;
+        }
+        if !self.lists.contains_key(&id) {
+            let children = View::then(store, self).children(id).clone();
+            let (added, removed) = (BTreeMap::new(), BTreeSet::new());
+            self.lists.insert(id, OwnList { path: path.into(), children, generation, added, removed });
+        }
+        if let Some(own) = self.lists.get_mut(&id) {
+            own.generation = generation;
+            let mut children = std::mem::replace(&mut own.children, Children::None);
+            change(Some(own), &mut children, &store.nodes);
+            own.children = children;
+        }
+    }
+
+    /// Whether it gave rights to one of these domains, or nodes.
+    pub(crate) fn names_any(&self, store: &Store, gone: impl Fn(DomId) -> bool) -> bool {
+        let names = |content: &Content| content.permissions.iter().any(|entry| gone(entry.domid));
+        let mut found = self.contents.values().any(|own| own.permissions && names(&own.content));
+        for own in self.lists.values() {
+            for &root in own.added.values() {
+                store.now().walk(root, b"/", |_, id| found |= names(store.now().content(id)));
+            }
+        }
+        found
+    }
+
+    /// What the commit does to each domain's usage: domain, nodes then, nodes more.
+    pub(crate) fn growth(&self, store: &Store) -> Vec<(DomId, u64, i64)> {
         let mut growth = Vec::new();
-        for domid in store.take_touched() {
-            let (base, mine) = (self.base.accounts.usage(domid), self.store.accounts.usage(domid));
+        for domid in self.accounts.touched() {
+            let (base, mine) = (self.base_accounts.usage(domid), self.accounts.usage(domid));
             let more = i64::from(mine.nodes) - i64::from(base.nodes);
-            let then = i64::from(current.accounts.usage(domid).nodes) + more;
+            let then = i64::from(store.accounts.usage(domid).nodes) + more;
             growth.push((domid, u64::try_from(then).unwrap_or(0), more));
         }
         growth
@@ -197,110 +378,101 @@ impl Transaction {
     ///
     /// # Errors
     /// `EAGAIN` where it is not.
-    pub(crate) fn validate(&self, current: &Store) -> Result<(), XsError> {
+    pub(crate) fn validate(&self, store: &Store) -> Result<(), XsError> {
         if self.outdated {
             return Err(XsError::Again);
         }
-        if self.is_unchallenged(current) {
+        if !store.changed_after(self.generation) {
             return Ok(());
         }
-        let holds = |path: &[u8], relied: Relied| relied.holds(self.base.find(path), current.find(path));
-        let hold = self
-            .touched
-            .iter()
-            .all(|(path, Touched { relied, .. })| *relied == Relied::default() || holds(path, *relied));
-        if hold { Ok(()) } else { Err(XsError::Again) }
+        let holds = self.touched.iter().all(|(path, touched)| self.holds(store, path, touched));
+        if holds { Ok(()) } else { Err(XsError::Again) }
     }
 
-    /// Whether nobody changed anything since the start.
-    fn is_unchallenged(&self, current: &Store) -> bool {
-        Rc::ptr_eq(self.base.root(), current.root()) && self.specials_unchanged(current)
-    }
-
-    /// Brings the changes into `current`, after [`Transaction::validate`] said that this may be done.
-    pub(crate) fn apply(&mut self, current: &mut Store, generation: Generation) {
-        if self.is_unchallenged(current) {
-            *current = self.store.clone();
-            return;
+    fn holds(&self, store: &Store, path: &[u8], touched: &Touched) -> bool {
+        let relied = touched.relied;
+        if relied == Relied::NOTHING {
+            return true;
         }
-        for domid in self.store.accounts.take_touched() {
-            let (base, mine) = (self.base.accounts.usage(domid), self.store.accounts.usage(domid));
-            let bytes = |usage: crate::Usage| i64::try_from(usage.bytes).unwrap_or(i64::MAX);
-            current.accounts.charge(domid, i64::from(mine.nodes) - i64::from(base.nodes), bytes(mine) - bytes(base));
+        let Some(base) = touched.base else { return store.find(path).is_none() };
+        let same_permissions =
+            |id: NodeId| View::then(store, self).content(base).permissions == store.now().content(id).permissions;
+        let node = store.nodes.get(base);
+        if node.state == State::Removed {
+            // Another node may stand there by now, which is enough for who only counts on there being one.
+            let again = store.find(path);
+            return again.is_some_and(|id| {
+                !relied.needs_the_node() && (!relied.has(Relied::PERMISSIONS) || same_permissions(id))
+            });
         }
-        let mut done: Option<&[u8]> = None;
-        for (path, written) in self.written() {
-            if done.is_some_and(|done| is_at_or_below(path, done)) {
-                continue;
-            }
-            done = self.apply_path(current, path, written, generation);
-        }
+        let unchanged = node.content.generation <= self.generation;
+        (unchanged || (!relied.has(Relied::CONTENT) && (!relied.has(Relied::PERMISSIONS) || same_permissions(base))))
+            && (!relied.has(Relied::LIST) || node.list_generation <= self.generation)
+            && (!relied.has(Relied::SUBTREE) || self.is_subtree_unchanged(store, base))
     }
 
-    fn specials_unchanged(&self, current: &Store) -> bool {
-        self.base.specials().iter().zip(current.specials()).all(|((_, mine), (_, other))| Rc::ptr_eq(mine, other))
+    fn is_subtree_unchanged(&self, store: &Store, root: NodeId) -> bool {
+        let mut unchanged = true;
+        store.now().walk(root, b"/", |_, id| {
+            let node = store.nodes.get(id);
+            unchanged &= node.content.generation <= self.generation && node.list_generation <= self.generation;
+        });
+        unchanged
     }
 
-    /// Brings one changed path into `merged`. Where nobody else changed a node on the way, the transaction's own subtree
-    /// is put in whole, which settles every path in it; its root is returned.
-    fn apply_path<'a>(
-        &self,
-        merged: &mut Store,
-        path: &'a [u8],
-        written: Written,
-        generation: Generation,
-    ) -> Option<&'a [u8]> {
-        if path.first() != Some(&b'@') {
-            let mut len = 0;
-            let mut base = Some(self.base.root());
-            let (mut mine, mut now) = (self.store.root(), merged.root());
-            for name in names(path) {
-                len += 1 + name.len();
-                let top = &path[..len];
-                base = base.and_then(|base| base.child(name));
-                let Some(child) = mine.child(name) else {
-                    // Removed, or made and removed: what was relied on says that nobody else touched it.
-                    if now.child(name).is_some() {
-                        let (mine, now) = (mine.permissions.owner(), now.permissions.owner());
-                        merged.remove_accounted(top, generation);
-                        merged.accounts.shift(mine, now, -signed(name.len() + 1));
-                    }
-                    return Some(top);
-                };
-                match now.child(name) {
-                    Some(theirs) if base.is_none_or(|base| !Rc::ptr_eq(base, theirs)) => now = theirs,
-                    // Missing: the transaction made it. The same as at the start: nobody else changed it.
-                    there => {
-                        let more = if there.is_some() { 0 } else { signed(name.len() + 1) };
-                        let (mine, now) = (mine.permissions.owner(), now.permissions.owner());
-                        merged.replace_accounted(parent(top), Rc::clone(child), generation);
-                        merged.accounts.shift(mine, now, more);
-                        return Some(top);
-                    }
+    /// Brings the changes into the store, after [`Transaction::validate`] said that this may be done, and ends the
+    /// transaction. Returns the subtrees that it removed, with their paths, to be buried once their watchers are told.
+    pub(crate) fn apply(&mut self, store: &mut Store, generation: Generation) -> Vec<(Box<[u8]>, NodeId)> {
+        // Where a node was removed and made again by others meanwhile, the changes go to the new one.
+        let target = |store: &Store, id: NodeId, path: &[u8]| match store.nodes.get(id).state {
+            State::Live => Some(id),
+            _ => store.find(path),
+        };
+        let lists: Vec<_> = std::mem::take(&mut self.lists)
+            .into_iter()
+            .filter_map(|(id, own)| Some((target(store, id, &own.path)?, own)))
+            .collect();
+        let contents: Vec<_> = std::mem::take(&mut self.contents)
+            .into_iter()
+            .filter_map(|(id, own)| Some((target(store, id, &own.path)?, own)))
+            .collect();
+        // Its own snapshot needs nothing put aside any more.
+        store.close_snapshot(self.snapshot);
+        let mut removed = Vec::new();
+        for (id, own) in lists {
+            let below = |name: &SmallBytes| {
+                let mut path = own.path.to_vec();
+                push_name(&mut path, name.as_slice());
+                path
+            };
+            for name in &own.removed {
+                let path = below(name);
+                if let Some(root) = store.remove(&path, generation) {
+                    removed.push((path.into(), root));
                 }
-                mine = child;
+            }
+            for (name, &root) in &own.added {
+                store.graft(id, root, &below(name), generation);
             }
         }
-        self.apply_node(merged, path, written, generation);
-        None
+        for (id, own) in contents {
+            if own.value {
+                store.set_value(id, own.content.value, generation);
+            }
+            if own.permissions {
+                store.set_permissions(id, own.path.len(), own.content.permissions, generation);
+            }
+        }
+        removed
     }
 
-    /// Brings the change of a single node in, where others changed it or something below it.
-    fn apply_node(&self, merged: &mut Store, path: &[u8], written: Written, generation: Generation) {
-        let (Some(base), Some(mine)) = (self.base.find(path), self.store.find(path)) else { return };
-        let (base, mine) = (Rc::clone(base), Rc::clone(mine));
-        // The merged accounts hold now + mine - base for this node. The changes below charge the true difference to
-        // `now`, so take (mine - base) back first.
-        merged.charge(&mine, path.len(), -1);
-        merged.charge(&base, path.len(), 1);
-        // Children that this transaction added or removed are charged by its accounts, not by what follows.
-        let lists = signed(mine.child_list_len()) - signed(base.child_list_len());
-        merged.accounts.charge(mine.permissions.owner(), 0, lists);
-        if written.value {
-            merged.set_value(path, mine.value.as_slice(), generation);
+    /// Ends the transaction without a trace.
+    pub(crate) fn abort(self, store: &mut Store) {
+        for own in self.lists.into_values() {
+            for root in own.added.into_values() {
+                store.free(root);
+            }
         }
-        if written.permissions {
-            merged.set_permissions(path, mine.permissions.clone(), generation);
-        }
+        store.close_snapshot(self.snapshot);
     }
 }

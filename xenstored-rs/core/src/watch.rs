@@ -3,14 +3,15 @@
 //! A watch stands at its path in a tree of names, so what a change costs is the depth of its path and the watches that
 //! match, however many others there are.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
 
 use slab::Slab;
 
 use crate::{
     id::ConnId,
-    node::Node,
+    node::NodeId,
     path::{WatchPath, names, push_name},
+    view::View,
 };
 
 /// Number of a watch, used again after its end.
@@ -225,38 +226,44 @@ impl Watches {
         fired.extend(place.into_iter().flat_map(|place| &place.watches).map(|(&order, &id)| Fired { order, id }));
     }
 
-    /// Paths of nodes below the removed `subtree` that are watched, leaves first. Costs the watched paths below it or
-    /// the nodes in it, whichever are fewer at each level.
-    pub(crate) fn watched_below<'a>(&self, path: &[u8], subtree: &'a Rc<Node>) -> Vec<(Vec<u8>, &'a Rc<Node>)> {
+    /// Nodes below the one at `path` that are watched, leaves first. Costs the watched paths below it or the nodes in it,
+    /// whichever are fewer at each level.
+    pub(crate) fn watched_below(&self, view: View<'_>, path: &[u8], root: NodeId) -> Vec<Watched> {
         let mut found = Vec::new();
         let Some(place) = names(path).try_fold(&self.nodes, |place, name| place.below.get(name)) else { return found };
-        let mut stack = vec![(place, subtree, path.to_vec())];
+        let mut stack = vec![(place, Watched { path: path.to_vec(), id: root, above: root })];
         // Parents before children and the last child first: the reverse is leaves first.
-        while let Some((place, node, path)) = stack.pop() {
-            let step = |name: &[u8], place, node| {
-                let mut path = path.clone();
+        while let Some((place, here)) = stack.pop() {
+            let step = |name: &[u8], place, id| {
+                let mut path = here.path.clone();
                 push_name(&mut path, name);
-                (place, node, path)
+                (place, Watched { path, id, above: here.id })
             };
-            if place.below.len() <= node.child_count() {
-                stack.extend(place.below.iter().filter_map(|(name, place)| Some(step(name, place, node.child(name)?))));
+            if place.below.len() <= view.children(here.id).len() {
+                let below = place.below.iter();
+                stack.extend(below.filter_map(|(name, place)| Some(step(name, place, view.child(here.id, name)?))));
             } else {
-                stack.extend(node.children().filter_map(|child| {
-                    let name = child.name.as_slice();
+                stack.extend(view.children(here.id).iter().filter_map(|child| {
+                    let name = view.nodes().get(child).name.as_slice();
                     Some(step(name, place.below.get(name)?, child))
                 }));
             }
-            if !place.watches.is_empty() {
-                found.push((path, node));
+            if !place.watches.is_empty() && here.id != root {
+                found.push(here);
             }
         }
         found.reverse();
-        // The subtree's own node comes last; its event is another one.
-        if found.last().is_some_and(|(last, _)| last == path) {
-            found.pop();
-        }
         found
     }
+}
+
+/// A node that is watched by its own path.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) path: Vec<u8>,
+    pub(crate) id: NodeId,
+    /// Its parent.
+    pub(crate) above: NodeId,
 }
 
 #[cfg(test)]
@@ -340,9 +347,9 @@ mod tests {
         for path in ["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e", "/a/none", "/a/b/c/none"] {
             watch(&mut watches, A, path, "t", None);
         }
-        let subtree = store.find(b"/a").unwrap();
-        let found = watches.watched_below(b"/a", subtree);
-        let paths: Vec<_> = found.iter().map(|(path, _)| std::str::from_utf8(path).unwrap()).collect();
+        let root = store.find(b"/a").unwrap();
+        let found = watches.watched_below(store.now(), b"/a", root);
+        let paths: Vec<_> = found.iter().map(|watched| std::str::from_utf8(&watched.path).unwrap()).collect();
         assert_eq!(paths, ["/a/b/c", "/a/b/d", "/a/b", "/a/e"]);
     }
 }

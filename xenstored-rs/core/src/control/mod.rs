@@ -35,7 +35,7 @@ const COMMANDS: &[Command] = &[
 ];
 
 /// CONTROL `command|argument|…`: one of the commands that `help` names.
-pub(crate) fn control(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(crate) fn control(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let words: Vec<&[u8]> = payload::strings(request.payload).collect();
     let (name, arguments) = words.split_first().ok_or(XsError::Inval)?;
     let command = COMMANDS.iter().find(|command| command.name.as_bytes() == *name).ok_or(XsError::Inval)?;

@@ -24,6 +24,8 @@ pub(super) fn memory(engine: &Engine) -> String {
         let _ = writeln!(text, "{name:<17}: {value}");
     };
     line("nodes", format!("{nodes} of {owners} domains, {bytes} bytes accounted"));
+    let (kept, in_memory) = (engine.store.snapshots.kept(), engine.store.nodes.len());
+    line("nodes in memory", format!("{in_memory}, with {kept} earlier states for open transactions"));
     line("watches", engine.watches.len().to_string());
     line("transactions", transactions.to_string());
     line("connections", format!("{}, {waiting} with unsent output", connections.len()));

@@ -6,7 +6,7 @@ use super::{Outcome, Request, ask, domid, ok};
 use crate::{effect::Question, engine::Engine, id::DomId, path::home};
 
 /// INTRODUCE `domid|gfn|port|`: makes a domain and its ring known.
-pub(super) fn introduce(engine: &mut Engine, request: &mut Request<'_>, _out: &mut Vec<u8>) -> Outcome {
+pub(super) fn introduce(engine: &mut Engine, request: &Request<'_>, _out: &mut Vec<u8>) -> Outcome {
     let mut strings = payload::strings(request.payload);
     let (Some(domain), Some(gfn), Some(port)) = (strings.next(), strings.next(), strings.next()) else {
         return Err(XsError::Inval.into());
@@ -30,21 +30,21 @@ fn released(engine: &Engine, request: &Request<'_>) -> Result<DomId, XsError> {
 }
 
 /// RELEASE `domid|`: forgets a domain, its watches, its nodes and its rights.
-pub(super) fn release(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn release(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let domid = released(engine, request)?;
     engine.changes.push(crate::event::Change::Released(domid));
     ok(out)
 }
 
 /// GET_DOMAIN_PATH `domid|`: the home of a domain, whether it exists or not.
-pub(super) fn get_domain_path(_engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn get_domain_path(_engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     out.extend_from_slice(&home(domid(payload::one_string(request.payload)?)?));
     out.push(0);
     Ok(())
 }
 
 /// IS_DOMAIN_INTRODUCED `domid|`: `T` or `F`; the caller's own domain (`DOMID_SELF`) always is.
-pub(super) fn is_domain_introduced(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn is_domain_introduced(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let domid = domid(payload::one_string(request.payload)?)?;
     let introduced = domid == DomId::FIRST_RESERVED || engine.domains.is_introduced(domid);
     out.extend_from_slice(if introduced { b"T\0" } else { b"F\0" });
@@ -52,14 +52,14 @@ pub(super) fn is_domain_introduced(engine: &mut Engine, request: &mut Request<'_
 }
 
 /// RESUME `domid|`: the domain's next shutdown is news again.
-pub(super) fn resume(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn resume(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let domid = released(engine, request)?;
     engine.domains.entry(domid).shutdown_reported = false;
     ok(out)
 }
 
 /// SET_TARGET `domid|tdomid|`: the first domain has the rights of the second from now on, beside its own.
-pub(super) fn set_target(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn set_target(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [source, target] = payload::exactly::<2>(request.payload)?;
     let (source, target) = (domid(source)?, domid(target)?);
     for domid in [source, target] {

@@ -6,7 +6,7 @@ use super::{Outcome, Request, domid, ok};
 use crate::{decimal, domain::feature, engine::Engine};
 
 /// GET_FEATURE, or `domid|`: the feature bits offered to the caller, or to another domain.
-pub(super) fn get_feature(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn get_feature(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let features = if request.payload.is_empty() {
         engine.domains.features(request.caller.domid)
     } else {
@@ -25,7 +25,7 @@ pub(super) fn get_feature(engine: &mut Engine, request: &mut Request<'_>, out: &
 }
 
 /// SET_FEATURE `domid|bits|`: what a domain will be offered, to be set before it is introduced.
-pub(super) fn set_feature(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn set_feature(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [domain, bits] = payload::exactly::<2>(request.payload)?;
     let (domid, bits) = (domid(domain)?, payload::number::<u32>(bits)?);
     if bits & !feature::OFFERED != 0 {

@@ -19,8 +19,6 @@ use crate::{
     id::{ConnId, DomId},
     path::{Path, counted_len},
     quota::{Quota, within},
-    store::Store,
-    transaction::Transaction,
 };
 
 /// A request on its way through its handler.
@@ -30,8 +28,6 @@ pub(crate) struct Request<'a> {
     pub(crate) caller: Caller,
     pub(crate) header: Header,
     pub(crate) payload: &'a [u8],
-    /// The transaction that the request belongs to; it goes back to its connection afterwards.
-    pub(crate) tx: Option<Box<Transaction>>,
 }
 
 /// Why a request has no ordinary reply.
@@ -53,7 +49,7 @@ impl From<XsError> for Failure {
 pub(crate) type Outcome = Result<(), Failure>;
 
 /// Carries a request out; appends the payload of the reply.
-type Handler = fn(&mut Engine, &mut Request<'_>, &mut Vec<u8>) -> Outcome;
+type Handler = fn(&mut Engine, &Request<'_>, &mut Vec<u8>) -> Outcome;
 
 /// How a message type is served.
 #[derive(Clone, Copy)]
@@ -116,31 +112,20 @@ static HANDLERS: [Option<Entry>; Op::COUNT] = {
 /// The error to answer with, or that the shell was asked; in neither case anything of `out` counts.
 pub(crate) fn handle(engine: &mut Engine, conn: ConnId, header: Header, payload: &[u8], out: &mut Vec<u8>) -> Outcome {
     let entry = HANDLERS.get(header.op as usize).copied().flatten().ok_or(XsError::NoSys)?;
-    let mut request = Request { conn, caller: engine.caller(conn), header, payload, tx: None };
+    let request = Request { conn, caller: engine.caller(conn), header, payload };
     if entry.privileged && !request.caller.privileged {
         return Err(XsError::Access.into());
     }
     if header.tx_id != 0 && entry.transactional {
-        engine.take_transaction(&mut request)?;
+        engine.take_in_hand(conn, header.tx_id)?;
     }
     let start = out.len();
-    let mut outcome = (entry.handler)(engine, &mut request, out);
-    if let Some(transaction) = request.tx.take()
-        && let Some(connection) = engine.connections.get_mut(conn.index())
-    {
-        connection.transactions.insert(transaction.id, transaction);
-    }
+    let mut outcome = (entry.handler)(engine, &request, out);
+    engine.put_back(conn);
     if outcome.is_ok() && out.len() - start > PAYLOAD_MAX {
         outcome = Err(XsError::TooBig.into());
     }
     outcome
-}
-
-impl Request<'_> {
-    /// The store that the request sees.
-    pub(crate) fn store<'s>(&'s self, engine: &'s Engine) -> &'s Store {
-        self.tx.as_ref().map_or(&engine.store, |transaction| &transaction.store)
-    }
 }
 
 /// The plain answer.

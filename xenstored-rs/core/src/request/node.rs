@@ -7,122 +7,107 @@ use super::{
     edit::{self, Look, look, rely},
     node_path, ok,
 };
-use crate::{decimal, engine::Engine, path::parent, permission::Access, store::Nearest, transaction::Relied};
+use crate::{decimal, engine::Engine, path::parent, permission::Access, reliance::Relied, view::Nearest};
 
 /// READ `path|`: the value, whatever its bytes.
-pub(super) fn read(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn read(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
     rely(engine, request, path, Relied::CONTENT)?;
-    match look(request.store(engine), request, path, Access::Read)? {
-        Look::Found(node) => out.extend_from_slice(node.value.as_slice()),
+    let view = engine.view();
+    match look(view, request, path, Access::Read)? {
+        Look::Found(id) => out.extend_from_slice(view.content(id).value.as_slice()),
         Look::Missing(_) => return Err(XsError::NoEnt.into()),
     }
     Ok(())
 }
 
 /// DIRECTORY `path|`: the names of the children in the order of their bytes, each with a NUL.
-pub(super) fn directory(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn directory(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
     rely_on_list(engine, request, path)?;
-    match look(request.store(engine), request, path, Access::Read)? {
-        Look::Found(node) if node.child_list_len() > PAYLOAD_MAX => return Err(XsError::TooBig.into()),
-        Look::Found(node) => out.extend_from_slice(node.child_list()),
-        Look::Missing(_) => return Err(XsError::NoEnt.into()),
-    }
-    Ok(())
+    let view = engine.view();
+    let Look::Found(id) = look(view, request, path, Access::Read)? else { return Err(XsError::NoEnt.into()) };
+    if view.children(id).put_list(view.nodes(), 0, PAYLOAD_MAX, out) { Ok(()) } else { Err(XsError::TooBig.into()) }
 }
 
 /// DIRECTORY_PART `path|offset|`: the list's generation with a NUL, then whole names of the list from that byte on; at
 /// its end one more NUL. A list whose generation stays is the same list.
-pub(super) fn directory_part(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn directory_part(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [path, offset] = payload::exactly::<2>(request.payload)?;
     let path = node_path(engine, request.caller, path)?;
     let offset = usize::try_from(payload::number::<u64>(offset)?).map_err(|_| XsError::Inval)?;
     let path = path.as_bytes();
     rely_on_list(engine, request, path)?;
-    let Look::Found(node) = look(request.store(engine), request, path, Access::Read)? else {
-        return Err(XsError::NoEnt.into());
-    };
+    let view = engine.view();
+    let Look::Found(id) = look(view, request, path, Access::Read)? else { return Err(XsError::NoEnt.into()) };
     let start = out.len();
-    decimal::put(out, node.list_generation());
+    decimal::put(out, view.list_generation(id));
     out.push(0);
-    let list = node.child_list();
-    let rest = list.get(offset..).unwrap_or_default();
     // One byte stays free, so that the mark of the end always fits.
     let room = PAYLOAD_MAX - 1 - (out.len() - start);
-    let part = if rest.len() <= room {
-        rest
-    } else {
-        let whole = rest[..room].iter().rposition(|&byte| byte == 0).map_or(0, |nul| nul + 1);
-        &rest[..whole]
-    };
-    out.extend_from_slice(part);
-    if part.len() == rest.len() {
+    if view.children(id).put_list(view.nodes(), offset, room, out) {
         out.push(0);
     }
     Ok(())
 }
 
 /// Notes that the child list is relied on, and by those who need it the permission to read it.
-fn rely_on_list(engine: &mut Engine, request: &mut Request<'_>, path: &[u8]) -> Result<(), XsError> {
+fn rely_on_list(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> Result<(), XsError> {
     let list = Relied::LIST;
     let relied = if request.caller.privileged { list } else { list.with(Relied::PERMISSIONS) };
     rely(engine, request, path, relied)
 }
 
 /// WRITE `path|value`: sets the value, which may be any bytes, making the node and its ancestors where they are missing.
-pub(super) fn write(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn write(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let (path, value) = payload::string_and_rest(request.payload)?;
     let path = node_path(engine, request.caller, path)?;
     let path = path.as_bytes();
-    let there = rely_on_writing(engine, request, path)?;
-    if there {
-        edit::set_value(engine, request, path, value)?;
-    } else {
-        edit::create(engine, request, path, value)?;
+    match look_for_writing(engine, request, path)? {
+        Look::Found(id) => edit::set_value(engine, request, id, path, value)?,
+        Look::Missing(nearest) => edit::create(engine, request, nearest, path, value)?,
     }
     ok(out)
 }
 
 /// MKDIR `path|`: makes the node where it is missing; otherwise nothing changes, but the caller must be allowed to write.
-pub(super) fn mkdir(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn mkdir(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    if !rely_on_writing(engine, request, path)? {
-        edit::create(engine, request, path, b"")?;
+    if let Look::Missing(nearest) = look_for_writing(engine, request, path)? {
+        edit::create(engine, request, nearest, path, b"")?;
     }
     ok(out)
 }
 
-/// Whether the node is there, for a caller who will write it; notes what the transaction relies on.
-fn rely_on_writing(engine: &mut Engine, request: &mut Request<'_>, path: &[u8]) -> Result<bool, XsError> {
-    let nearest = match look(request.store(engine), request, path, Access::Write)? {
-        Look::Found(_) => None,
-        Look::Missing(Nearest { path_len, .. }) => Some(path_len),
-    };
-    if request.tx.is_none() {
-        return Ok(nearest.is_none());
+/// Looks a node up that the caller will write, and notes what a transaction relies on.
+fn look_for_writing(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> Result<Look, XsError> {
+    let looked = look(engine.view(), request, path, Access::Write)?;
+    if engine.in_hand.is_some() {
+        match looked {
+            Look::Found(_) => {
+                let relied = if request.caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
+                rely(engine, request, path, relied)?;
+            }
+            Look::Missing(Nearest { path_len, .. }) => {
+                // The first missing ancestor must stay missing, and the one that lends its permissions must keep them.
+                let below = path.iter().skip(path_len + 1).position(|&byte| byte == b'/');
+                let first = below.map_or(path.len(), |at| path_len + 1 + at);
+                rely(engine, request, &path[..path_len], Relied::PERMISSIONS)?;
+                rely(engine, request, &path[..first], Relied::EXISTENCE)?;
+            }
+        }
     }
-    let Some(above) = nearest else {
-        let relied = if request.caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
-        rely(engine, request, path, relied)?;
-        return Ok(true);
-    };
-    // The first missing ancestor must stay missing, and the one that lends its permissions must keep them.
-    let first = path[above.max(1)..].iter().skip(1).position(|&byte| byte == b'/');
-    let first = first.map_or(path.len(), |at| above.max(1) + 1 + at);
-    rely(engine, request, &path[..above], Relied::PERMISSIONS)?;
-    rely(engine, request, &path[..first], Relied::EXISTENCE)?;
-    Ok(false)
+    Ok(looked)
 }
 
 /// RM `path|`: removes the node with all below it; a missing node whose parent exists is removed already.
-pub(super) fn rm(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn rm(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    let missing = match look(request.store(engine), request, path, Access::Write)? {
+    let missing = match look(engine.view(), request, path, Access::Write)? {
         Look::Found(_) if path == b"/" => return Err(XsError::Inval.into()),
         Look::Found(_) => 0,
         Look::Missing(Nearest { missing, .. }) => missing,
@@ -130,7 +115,7 @@ pub(super) fn rm(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u
     match missing {
         0 => {
             rely(engine, request, path, Relied::SUBTREE)?;
-            edit::remove(engine, request, path);
+            edit::remove(engine, path);
             ok(out)
         }
         1 => {

@@ -11,26 +11,27 @@ use crate::{
     domain::feature,
     engine::Engine,
     id::DomId,
+    node::NodeId,
     path::WatchPath,
     permission::{Access, Permission, Permissions},
     quota::{Quota, within},
-    store::Nearest,
-    transaction::Relied,
+    reliance::Relied,
 };
 
 /// GET_PERMS `path|`: the entries, each with a NUL. Special nodes have permissions too.
-pub(super) fn get_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn get_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = WatchPath::parse(payload::one_string(request.payload)?, request.caller.domid)?;
     check_path_len(engine, request.caller, path.as_bytes())?;
     rely(engine, request, path.as_bytes(), Relied::CONTENT)?;
-    let store = request.store(engine);
-    let permissions = match &path {
-        WatchPath::Node(path) => match look(store, request, path.as_bytes(), Access::Read)? {
-            Look::Found(node) => &node.permissions,
+    let view = engine.view();
+    let id = match &path {
+        WatchPath::Node(path) => match look(view, request, path.as_bytes(), Access::Read)? {
+            Look::Found(id) => id,
             Look::Missing(_) => return Err(XsError::NoEnt.into()),
         },
-        WatchPath::Special(name) => &store.find(name).ok_or(XsError::NoEnt)?.permissions,
+        WatchPath::Special(name) => view.find(name).ok_or(XsError::NoEnt)?,
     };
+    let permissions = &view.content(id).permissions;
     if !request.caller.may(permissions, Access::Read) {
         return Err(XsError::Access.into());
     }
@@ -38,22 +39,23 @@ pub(super) fn get_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mu
     Ok(())
 }
 
-/// The permissions of a node or special node that the caller may set them of.
+/// The node or special node, where the caller may set its permissions.
 ///
 /// # Errors
 /// `EACCES` where the caller does not own it; also where it is missing and the caller may neither write nor owns its
 /// nearest ancestor.
-fn owned(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>) -> Result<Permissions, XsError> {
-    let caller = request.caller;
-    let nearest = match path {
-        WatchPath::Node(path) => request.store(engine).nearest(path.as_bytes()),
-        WatchPath::Special(name) => {
-            Nearest { node: request.store(engine).find(name).ok_or(XsError::NoEnt)?, path_len: name.len(), missing: 0 }
+fn owned(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>) -> Result<NodeId, XsError> {
+    let (caller, view) = (request.caller, engine.view());
+    let (id, missing) = match path {
+        WatchPath::Node(path) => {
+            let nearest = view.nearest(path.as_bytes());
+            (nearest.id, nearest.missing)
         }
+        WatchPath::Special(name) => (view.find(name).ok_or(XsError::NoEnt)?, 0),
     };
-    let permissions = &nearest.node.permissions;
-    match nearest.missing {
-        0 if caller.owns(permissions) => Ok(permissions.clone()),
+    let permissions = &view.content(id).permissions;
+    match missing {
+        0 if caller.owns(permissions) => Ok(id),
         0 => Err(XsError::Access),
         _ if caller.owns(permissions) || caller.may(permissions, Access::Write) => Err(XsError::NoEnt),
         _ => Err(XsError::Access),
@@ -61,7 +63,7 @@ fn owned(engine: &Engine, request: &Request<'_>, path: &WatchPath<'_>) -> Result
 }
 
 /// SET_PERMS `path|entry|+`: the first entry is the owner, with what all others may do in its letter.
-pub(super) fn set_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn set_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let mut strings = payload::strings(request.payload);
     let caller = request.caller;
     let path = WatchPath::parse(strings.next().ok_or(XsError::Inval)?, caller.domid)?;
@@ -81,13 +83,13 @@ pub(super) fn set_perms(engine: &mut Engine, request: &mut Request<'_>, out: &mu
     if owner.ignored {
         return Err(XsError::NoEnt.into());
     }
-    let old = owned(engine, request, &path)?;
-    if !caller.privileged && owner.domid != old.owner() {
+    let id = owned(engine, request, &path)?;
+    if !caller.privileged && owner.domid != engine.view().content(id).permissions.owner() {
         return Err(XsError::Perm.into());
     }
     let relied = if caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
     rely(engine, request, path.as_bytes(), relied)?;
-    edit::set_permissions(engine, request, path.as_bytes(), Permissions::new(owner, entries))?;
+    edit::set_permissions(engine, request, id, path.as_bytes(), Permissions::new(owner, entries))?;
     ok(out)
 }
 

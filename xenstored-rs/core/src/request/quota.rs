@@ -6,7 +6,7 @@ use super::{Outcome, Request, domid, ok};
 use crate::{decimal, engine::Engine, quota::Limit};
 
 /// GET_QUOTA, `name|` or `domid|name|`: the names, a common limit, or a domain's limit.
-pub(super) fn get_quota(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn get_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let strings: Vec<&[u8]> = payload::strings(request.payload).collect();
     let value = match strings.as_slice() {
         [] if request.payload.is_empty() => {
@@ -33,7 +33,7 @@ pub(super) fn get_quota(engine: &mut Engine, request: &mut Request<'_>, out: &mu
 
 /// SET_QUOTA `name|value|` or `domid|name|value|`: 0 is no limit. A common limit counts at once for every domain that
 /// has none of its own.
-pub(super) fn set_quota(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn set_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let strings: Vec<&[u8]> = payload::strings(request.payload).collect();
     match strings.as_slice() {
         [name, new] => engine.domains.limits.set(limit(name)?, value(new)?),

@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// TRANSACTION_START: opens a transaction on the store as it is at this moment; answers with its number.
-pub(super) fn start(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
-    if request.tx.is_some() {
+pub(super) fn start(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    if engine.in_hand.is_some() {
         return Err(XsError::Busy.into());
     }
     let Some(connection) = engine.connections.get_mut(request.conn.index()) else { return Err(XsError::Io.into()) };
@@ -26,36 +26,45 @@ pub(super) fn start(engine: &mut Engine, request: &mut Request<'_>, out: &mut Ve
         engine.domains.note(domid, Quota::Transactions, open);
     }
     let id = connection.next_tx();
-    connection.transactions.insert(id, Box::new(Transaction::new(id, &engine.store)));
+    connection.transactions.insert(id, Box::new(Transaction::new(id, &mut engine.store)));
     decimal::put(out, u64::from(id.0));
     out.push(0);
     Ok(())
 }
 
 /// TRANSACTION_END `T|` or `F|`: commits or aborts. Whatever comes of it, the transaction is over.
-pub(super) fn end(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let commit = match payload::one_string(request.payload)? {
         b"T" => true,
         b"F" => false,
         _ => return Err(XsError::Inval.into()),
     };
-    let mut transaction = request.tx.take().ok_or(XsError::NoEnt)?;
-    if commit && transaction.poisoned {
-        return Err(XsError::NoMem.into());
-    }
-    if commit && !transaction.is_read_only() {
-        transaction.validate(&engine.store)?;
-        check_growth(engine, request, &transaction)?;
-        let generation = engine.next_generation();
-        if engine.watches.len() == 0 {
-            transaction.apply(&mut engine.store, generation);
-        } else {
-            let permissions = |path: &[u8]| engine.store.find(path).map(|node| node.permissions.clone());
-            let before = transaction.changes().into_iter().map(|(path, _)| permissions(path)).collect();
-            transaction.apply(&mut engine.store, generation);
-            engine.changes.push(Change::Committed(transaction, before));
+    let mut transaction = engine.in_hand.take().ok_or(XsError::NoEnt)?;
+    let refused = match commit {
+        true if transaction.poisoned => Some(XsError::NoMem),
+        true if !transaction.is_read_only() => {
+            let held = transaction.validate(&engine.store);
+            held.and_then(|()| check_growth(engine, request, &transaction)).err()
         }
+        _ => None,
+    };
+    if let Some(error) = refused {
+        transaction.abort(&mut engine.store);
+        return Err(error.into());
     }
+    if !commit || transaction.is_read_only() {
+        transaction.abort(&mut engine.store);
+        return ok(out);
+    }
+    // Who may see the events depends on the permissions before as well.
+    let before = if engine.watches.len() == 0 {
+        Vec::new()
+    } else {
+        transaction.changes().into_iter().map(|(path, _)| engine.store.permissions_at(path)).collect()
+    };
+    let generation = engine.next_generation();
+    let removed = transaction.apply(&mut engine.store, generation);
+    engine.changes.push(Change::Committed { transaction, before, removed });
     ok(out)
 }
 

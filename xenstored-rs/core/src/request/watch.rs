@@ -20,7 +20,7 @@ use crate::{
 const DEPTH_MAX: u16 = 65534;
 
 /// WATCH `path|token|` or `path|token|depth|`: registers a watch and sends its first event after the reply.
-pub(super) fn watch(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn watch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let mut strings = payload::strings(request.payload);
     let caller = request.caller;
     let (Some(raw), Some(token), depth, None) = (strings.next(), strings.next(), strings.next(), strings.next()) else {
@@ -67,7 +67,7 @@ pub(super) fn watch(engine: &mut Engine, request: &mut Request<'_>, out: &mut Ve
 }
 
 /// UNWATCH `path|token|`: ends a watch; events that wait already are still sent.
-pub(super) fn unwatch(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
+pub(super) fn unwatch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [path, token] = payload::exactly::<2>(request.payload)?;
     let path = WatchPath::parse(path, request.caller.domid)?;
     let watch = engine.watches.unregister(request.conn, path.as_bytes(), token).ok_or(XsError::NoEnt)?;
@@ -79,8 +79,8 @@ pub(super) fn unwatch(engine: &mut Engine, request: &mut Request<'_>, out: &mut 
 }
 
 /// RESET_WATCHES: drops the caller's watches and transactions, the one that the request names included.
-pub(super) fn reset_watches(engine: &mut Engine, request: &mut Request<'_>, out: &mut Vec<u8>) -> Outcome {
-    request.tx = None;
+pub(super) fn reset_watches(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
+    engine.abort_in_hand();
     engine.reset_watches(request.conn);
     ok(out)
 }
