@@ -82,6 +82,8 @@ impl Pair {
         self.transactions = (0..CONNECTIONS).map(|_| Vec::new()).collect();
         self.tokens = vec![BTreeMap::new(); CONNECTIONS];
         for client in &mut self.observers {
+            // C may have taken it in by a number that is none.
+            let _ = client.request(Op::Release, b"5\0");
             let names = client.request(Op::Directory, b"/\0").expect("the root is listed");
             for name in payload::strings(&names) {
                 let path = [b"/", name, b"\0"].concat();
@@ -98,18 +100,37 @@ impl Pair {
         self.shadow.set(listing.into_keys());
     }
 
+    /// The names of a node's children, however many.
+    fn children(&mut self, side: usize, path: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let client = &mut self.observers[side];
+        let named = [path, b"\0"].concat();
+        match client.request(Op::Directory, &named) {
+            Ok(names) => return Ok(payload::strings(&names).map(<[u8]>::to_vec).collect()),
+            Err(error) if error == "E2BIG" => {}
+            Err(error) => return Err(error),
+        }
+        let mut list = Vec::new();
+        // An empty name marks the end.
+        while !list.ends_with(b"\0\0") {
+            let request = [&named, list.len().to_string().as_bytes(), b"\0"].concat();
+            let slice = client.request(Op::DirectoryPart, &request)?;
+            let (_, names) = payload::string_and_rest(&slice).map_err(|e| e.to_string())?;
+            list.extend_from_slice(names);
+        }
+        Ok(payload::strings(&list).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+    }
+
     /// Every node of one daemon's store.
     fn list(&mut self, side: usize) -> Result<Listing, String> {
-        let client = &mut self.observers[side];
         let mut listing = Listing::new();
         let mut pending = vec![b"/".to_vec()];
         while let Some(path) = pending.pop() {
             let named = [path.as_slice(), b"\0"].concat();
-            let value = client.request(Op::Read, &named)?;
-            let permissions = client.request(Op::GetPerms, &named)?;
-            for name in payload::strings(&client.request(Op::Directory, &named)?) {
+            let value = self.observers[side].request(Op::Read, &named)?;
+            let permissions = self.observers[side].request(Op::GetPerms, &named)?;
+            for name in self.children(side, &path)? {
                 let separator: &[u8] = if path == b"/" { b"" } else { b"/" };
-                pending.push([path.as_slice(), separator, name].concat());
+                pending.push([path.as_slice(), separator, &name].concat());
             }
             listing.insert(path, (value, permissions));
         }

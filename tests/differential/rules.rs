@@ -98,7 +98,7 @@ pub(crate) fn judge(op: u32, payload: &[u8], ours: &Reply, theirs: &Reply) -> Ve
             _ => Verdict::Wrong,
         },
         (Err(ours), Ok(_)) if ours == "EINVAL" && has_odd_number(op, payload) => match op {
-            Op::SetPerms => Verdict::Split(STRICT_NUMBERS),
+            Op::SetPerms | Op::Introduce => Verdict::Split(STRICT_NUMBERS),
             _ => Verdict::Allowed(STRICT_NUMBERS),
         },
         (Err(ours), Err(theirs)) => match (ours.as_str(), theirs.as_str()) {
