@@ -115,6 +115,9 @@ impl Pair {
             let request = [&named, list.len().to_string().as_bytes(), b"\0"].concat();
             let slice = client.request(Op::DirectoryPart, &request)?;
             let (_, names) = payload::string_and_rest(&slice).map_err(|e| e.to_string())?;
+            if names.is_empty() {
+                return Err(format!("a slice of {} without names", path.escape_ascii()));
+            }
             list.extend_from_slice(names);
         }
         Ok(payload::strings(&list).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
