@@ -31,6 +31,8 @@ pub(crate) struct Counts {
     pub(crate) watches: u64,
     /// Transactions that its ring has open.
     pub(crate) transactions: u64,
+    /// Bytes of its nodes, watches and transactions.
+    pub(crate) memory: u64,
 }
 
 /// A whole store behind its connections.

@@ -85,6 +85,15 @@ pub(crate) const REWRITTEN_MOVES_BACK: bool = true;
 /// A domain's targets end with it, before the events of its end: who had rights through it hears no more of it.
 pub(crate) const TARGETS_END_FIRST: bool = true;
 
+/// What a transaction takes of its domain's memory for each node that it touched. It holds no copies of its own, but
+/// it has to remember the node's name.
+pub(crate) fn touched_bytes(path: &[u8]) -> u64 {
+    path.len() as u64
+}
+
+/// The first event of a watch comes whatever the receiver's memory quota says: it answers the request.
+pub(crate) const FIRST_EVENT_IS_NEVER_LOST: bool = true;
+
 /// A part of a child list takes as many whole names as keep the payload below the limit; the end mark may fill it.
 pub(crate) fn part_is_full(payload: usize) -> bool {
     payload >= PAYLOAD_MAX

@@ -6,7 +6,7 @@ use crate::{
     steps::{DOMAINS, Step, Within},
 };
 use std::collections::BTreeMap;
-use xenstore_wire::{Op, payload};
+use xenstore_wire::{Op, XsError, payload};
 
 /// The client that looks at the tree; it never changes anything.
 const LOOKER: Conn = Conn::Socket(99);
@@ -27,7 +27,12 @@ pub(crate) struct Pair<'a> {
     open: BTreeMap<Conn, Vec<u32>>,
     /// By path: the generations of the last DIRECTORY_PART outside of transactions, and the list.
     parts: BTreeMap<String, (String, String, Vec<u8>)>,
+    /// How often each type of request came to what, and how many events there were.
+    pub(crate) tally: Tally,
 }
+
+/// Counts by request type and error name, or `OK`.
+pub(crate) type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
 impl<'a> Pair<'a> {
     /// Starts with two fresh stores.
@@ -37,25 +42,33 @@ impl<'a> Pair<'a> {
                 store.open(conn);
             }
         }
-        Self { wanted, got, req_id: 0, open: BTreeMap::new(), parts: BTreeMap::new() }
+        Self { wanted, got, req_id: 0, open: BTreeMap::new(), parts: BTreeMap::new(), tally: Tally::new() }
     }
 
     /// Does one step in both and compares all that can be seen.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.open.retain(|&conn, _| self.wanted.is_open(conn));
         match step {
-            Step::Request { conn, within, op, payload } => {
-                if !self.wanted.is_open(*conn) {
-                    return Ok(());
-                }
-                let open = self.open.entry(*conn).or_default();
-                let tx_id = match within {
-                    Within::Open(which) if !open.is_empty() => open[usize::from(*which) % open.len()],
-                    Within::Nothing | Within::Open(_) => 0,
-                    Within::Unknown => 4242,
-                };
-                let payload: Vec<u8> = payload.bytes().map(|byte| if byte == b'|' { 0 } else { byte }).collect();
-                self.request(*conn, tx_id, *op, &payload)?;
+            Step::Request { within: Within::Open(which), op: Op::TransactionEnd, payload, .. }
+                if self.open.values().any(|open| !open.is_empty()) =>
+            {
+                let of = |(conn, ids): (&Conn, &Vec<u32>)| ids.iter().map(|id| (*conn, *id)).collect::<Vec<_>>();
+                let open: Vec<(Conn, u32)> = self.open.iter().flat_map(of).collect();
+                let (conn, tx_id) = open[usize::from(*which) % open.len()];
+                self.request(conn, tx_id, Op::TransactionEnd, payload)
+                    .map_err(|wrong| format!("for {conn:?}: {wrong}"))?;
             }
+            Step::Request { conn, within, op, payload } if self.wanted.is_open(*conn) => {
+                self.request(*conn, self.id_of(*conn, *within), *op, payload)?;
+            }
+            Step::Many { conn, within, op, numbers } if self.wanted.is_open(*conn) => {
+                let tx_id = self.id_of(*conn, *within);
+                for number in numbers.clone() {
+                    self.request(*conn, tx_id, *op, &format!("/w/n{number}|"))?;
+                    self.compare_counts()?;
+                }
+            }
+            Step::Request { .. } | Step::Many { .. } => {}
             Step::Reconnect(number) => {
                 let conn = Conn::Socket(*number);
                 for store in [&mut *self.wanted, &mut *self.got] {
@@ -74,7 +87,18 @@ impl<'a> Pair<'a> {
         self.compare_counts()
     }
 
-    fn request(&mut self, conn: Conn, tx_id: u32, op: Op, payload: &[u8]) -> Result<(), String> {
+    fn id_of(&self, conn: Conn, within: Within) -> u32 {
+        let open = self.open.get(&conn).map_or(&[][..], Vec::as_slice);
+        match within {
+            Within::Open(which) if !open.is_empty() => open[usize::from(which) % open.len()],
+            Within::Nothing | Within::Open(_) => 0,
+            Within::Unknown => 4242,
+        }
+    }
+
+    fn request(&mut self, conn: Conn, tx_id: u32, op: Op, payload: &str) -> Result<(), String> {
+        let payload: Vec<u8> = payload.bytes().map(|byte| if byte == b'|' { 0 } else { byte }).collect();
+        let payload = payload.as_slice();
         let aborts = op == Op::TransactionEnd && payload == b"F\0";
         let before = if aborts { Some(self.listings()?) } else { None };
         self.req_id += 1;
@@ -87,6 +111,7 @@ impl<'a> Pair<'a> {
             return Err(format!("{from:?} got the reply"));
         }
         self.compare_replies(tx_id, op, payload, wanted, got)?;
+        *self.tally.entry((op.name(), wanted.error().map_or("OK", XsError::name))).or_default() += 1;
         self.follow_transactions(conn, tx_id, op, payload, wanted);
         if before.is_some() && before != Some(self.listings()?) {
             return Err("an aborted transaction left something behind".to_owned());
@@ -106,6 +131,7 @@ impl<'a> Pair<'a> {
                 };
                 return Err(format!("{conn:?}: events {:?} instead of {:?}", show(&got.events), show(&wanted.events)));
             }
+            *self.tally.entry((Op::WatchEvent.name(), "OK")).or_default() += wanted.events.len() as u64;
             if got.event_first {
                 return Err(format!("{conn:?}: an event before the reply"));
             }
@@ -198,7 +224,6 @@ impl<'a> Pair<'a> {
             }
             _ => {}
         }
-        self.open.retain(|&conn, _| self.wanted.is_open(conn));
         if op == Op::Introduce && !failed {
             let domid = text(payload).split('\0').next().and_then(|domid| domid.parse().ok());
             self.open.remove(&Conn::Domain(domid.expect("a good INTRODUCE names a domain")));

@@ -11,7 +11,7 @@ use crate::{
     watch::{Fired, Watch, may_know},
 };
 use std::collections::{BTreeMap, BTreeSet};
-use xenstore_wire::{Decoder, Header, Op, PAYLOAD_MAX, XsError, payload, put_error, put_event, put_message};
+use xenstore_wire::{Decoder, HEADER_SIZE, Header, Op, PAYLOAD_MAX, XsError, payload, put_error, put_event, put_message};
 
 /// One end that is served.
 #[derive(Debug)]
@@ -36,6 +36,13 @@ impl Connection {
             decoder: Decoder::new(),
             output: Vec::new(),
         }
+    }
+
+    /// Bytes that the connection takes of its domain's memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let watches: usize = self.watches.iter().map(|watch| watch.path.len() + watch.token.len()).sum();
+        let transactions: u64 = self.transactions.values().map(Transaction::bytes).sum();
+        (watches + self.output.len()) as u64 + transactions
     }
 }
 
@@ -113,10 +120,20 @@ impl Model {
         self.events.push((conn, path, token));
     }
 
-    /// Sends the events out; one that no message can hold is lost.
-    fn flush(&mut self) {
+    /// Sends the events out, but for those that no message or no receiver can hold.
+    fn flush(&mut self, first: bool) {
         for (conn, path, token) in std::mem::take(&mut self.events) {
-            if path.len() + token.len() + 2 <= PAYLOAD_MAX
+            let size = path.len() + token.len() + 2;
+            let holds = match conn {
+                Conn::Socket(_) => true,
+                Conn::Domain(_) if first && choice::FIRST_EVENT_IS_NEVER_LOST => true,
+                Conn::Domain(domid) => {
+                    let used = self.memory(&self.tree, domid) + (HEADER_SIZE + size) as u64;
+                    self.limit(domid, "memory").is_none_or(|limit| used <= limit)
+                }
+            };
+            if size <= PAYLOAD_MAX
+                && holds
                 && let Some(connection) = self.connections.get_mut(&conn)
             {
                 put_event(&mut connection.output, &path, &token);
@@ -133,7 +150,7 @@ impl Model {
                 Err(error) => put_error(&mut connection.output, header, error),
             }
         }
-        self.flush();
+        self.flush(header.op == Op::Watch.number());
     }
 
     /// Serves one request: unknown types first, then privilege, then the transaction, then the request itself.
@@ -242,7 +259,7 @@ impl Store for Model {
 
     fn host_event(&mut self, event: HostEvent) {
         self.host_reports(event);
-        self.flush();
+        self.flush(false);
     }
 
     fn quota_counts(&mut self, domid: u16) -> Counts {

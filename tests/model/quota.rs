@@ -2,7 +2,7 @@
 
 use crate::{
     adapter::{Conn, Counts},
-    model::Model,
+    model::{Connection, Model},
     store::Tree,
 };
 use std::collections::BTreeMap;
@@ -59,15 +59,15 @@ impl Model {
             nodes: self.tree.owned(domid),
             watches: ring.map_or(0, |ring| ring.watches.len() as u64),
             transactions: ring.map_or(0, |ring| ring.transactions.len() as u64),
+            memory: self.memory(&self.tree, domid),
         }
     }
 
-    /// Bytes that count against a domain's memory quota, with `tree` for the store.
+    /// Bytes that count against a domain's memory quota, with `tree` for the store: its nodes, and of its ring the
+    /// watches, what transactions touched, and what waits to be read.
     pub(crate) fn memory(&self, tree: &Tree, domid: u16) -> u64 {
         let ring = self.connections.get(&Conn::Domain(domid));
-        let watches = ring.into_iter().flat_map(|ring| &ring.watches);
-        let watched: usize = watches.map(|watch| watch.path.len() + watch.token.len()).sum();
-        tree.bytes_owned(domid) + watched as u64
+        tree.bytes_owned(domid) + ring.map_or(0, Connection::bytes)
     }
 
     /// Whether a caller's change from one tree to another takes too much memory of a domain whose nodes grow by it.

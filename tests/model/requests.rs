@@ -57,7 +57,9 @@ impl Model {
     fn rely(&mut self, origin: Origin, path: &[u8], on: Reliance) -> Result<(), XsError> {
         let most = self.caller_limit(origin.conn, "transaction-nodes");
         let Some(transaction) = self.transaction(origin) else { return Ok(()) };
-        if most.is_some_and(|most| transaction.touched_with(path) > most) {
+        let touched = transaction.touched();
+        let new = on.named && !touched.contains(path);
+        if new && most.is_some_and(|most| touched.len() as u64 >= most) {
             transaction.poisoned = true;
             return Err(XsError::NoSpc);
         }
@@ -110,8 +112,8 @@ impl Model {
     /// `GET_PERMS path`.
     pub(crate) fn get_perms(&mut self, origin: Origin, args: &[u8]) -> Answer {
         let path = self.any_path(origin.conn, payload::one_string(args)?)?;
-        Self::refuse_unknown_special(&path)?;
         self.rely(origin, &path, Reliance::NODE)?;
+        Self::refuse_unknown_special(&path)?;
         Ok(show(&self.look_up(self.view(origin), origin.conn, &path, READ)?.permissions))
     }
 
@@ -242,11 +244,14 @@ impl Model {
         match self.look_up(&tree, origin.conn, &path, WRITE) {
             Err(XsError::NoEnt) => {
                 let parent = path::parent(&path).expect("the root is there");
+                let there = tree.get(parent).is_some();
+                if there {
+                    self.rely(origin, &path, Reliance::EXISTENCE)?;
+                }
                 self.rely(origin, parent, Reliance::EXISTENCE)?;
-                if tree.get(parent).is_none() {
+                if !there {
                     return Err(XsError::NoEnt);
                 }
-                self.rely(origin, &path, Reliance::EXISTENCE)?;
                 return self.perform(origin, Vec::new(), Vec::new());
             }
             Err(error) => return Err(error),
@@ -254,8 +259,9 @@ impl Model {
             Ok(_) => {}
         }
         let gone = tree.leaves_first(&path);
-        for node in &gone {
-            self.rely(origin, node, Reliance::ALL)?;
+        self.rely(origin, &path, Reliance::ALL)?;
+        for below in &gone {
+            self.rely(origin, below, Reliance { named: false, ..Reliance::ALL })?;
         }
         let fire = |gone: &Vec<u8>| if *gone == path { Fired::subtree(gone) } else { Fired::exact(gone) };
         let fired = gone.iter().map(fire).collect();

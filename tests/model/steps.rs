@@ -3,7 +3,7 @@
 use crate::adapter::{Conn, HostEvent};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
-use std::fmt;
+use std::{fmt, ops::Range};
 use xenstore_wire::Op;
 
 /// The transaction that a request asks for.
@@ -11,7 +11,7 @@ use xenstore_wire::Op;
 pub(crate) enum Within {
     /// None.
     Nothing,
-    /// One of those that the connection has open, if it has any.
+    /// One of those that the connection has open, if it has any; a TRANSACTION_END goes to whoever has one.
     Open(u8),
     /// An id that nobody has.
     Unknown,
@@ -31,6 +31,17 @@ pub(crate) enum Step {
         /// All of it, spelled with `|` for NUL.
         payload: String,
     },
+    /// The same for many children of one node, so that it becomes a wide directory or a narrow one again.
+    Many {
+        /// From whom.
+        conn: Conn,
+        /// In which transaction.
+        within: Within,
+        /// WRITE or RM.
+        op: Op,
+        /// Numbers in the children's names.
+        numbers: Range<u8>,
+    },
     /// A socket client goes and comes again.
     Reconnect(u16),
     /// The host reports on a domain.
@@ -44,6 +55,9 @@ impl fmt::Display for Step {
                 write!(f, "{conn:?} {} {payload}", op.name())?;
                 if matches!(within, Within::Nothing) { Ok(()) } else { write!(f, " within {within:?}") }
             }
+            Self::Many { conn, within, op, numbers } => {
+                write!(f, "{conn:?} {} /w/n{numbers:?} within {within:?}", op.name())
+            }
             Self::Reconnect(number) => write!(f, "socket {number} reconnects"),
             Self::Host(event) => write!(f, "{event:?}"),
         }
@@ -55,9 +69,9 @@ pub(crate) const DOMAINS: [u16; 4] = [1, 2, 3, 4];
 
 fn conn() -> BoxedStrategy<Conn> {
     prop_oneof![
-        3 => Just(Conn::Socket(0)),
+        4 => Just(Conn::Socket(0)),
         2 => Just(Conn::Socket(1)),
-        3 => Just(Conn::Domain(1)),
+        4 => Just(Conn::Domain(1)),
         3 => Just(Conn::Domain(2)),
         1 => Just(Conn::Domain(3)),
         1 => Just(Conn::Domain(4)),
@@ -67,17 +81,25 @@ fn conn() -> BoxedStrategy<Conn> {
 
 fn within() -> BoxedStrategy<Within> {
     prop_oneof![
-        12 => Just(Within::Nothing),
-        10 => any::<u8>().prop_map(Within::Open),
+        10 => Just(Within::Nothing),
+        12 => any::<u8>().prop_map(Within::Open),
         1 => Just(Within::Unknown),
     ]
     .boxed()
+}
+
+/// For what makes sense in a transaction only.
+fn within_one() -> BoxedStrategy<Within> {
+    prop_oneof![30 => any::<u8>().prop_map(Within::Open), 1 => Just(Within::Nothing), 1 => Just(Within::Unknown)]
+        .boxed()
 }
 
 /// A path of a node, now and then an ill-formed or a special one.
 fn path() -> BoxedStrategy<String> {
     let absolute = select(vec![
         "/",
+        "/w",
+        "/w/n7",
         "/a",
         "/a",
         "/a/b",
@@ -107,8 +129,10 @@ fn path() -> BoxedStrategy<String> {
         "/local/domain/",
         "/a/long-name-that-a-low-path-quota-stops",
     ]);
+    let hot = select(vec!["/a/b", "/a/b", "/a/b/c", "/a/d", "/w/n7", "/local/domain/1/d", "/local/domain/2/d/x"]);
     prop_oneof![
-        12 => absolute.prop_map(str::to_owned),
+        12 => hot.prop_map(str::to_owned),
+        8 => absolute.prop_map(str::to_owned),
         6 => home,
         5 => relative.prop_map(str::to_owned),
         1 => odd.prop_map(str::to_owned),
@@ -116,11 +140,19 @@ fn path() -> BoxedStrategy<String> {
     .boxed()
 }
 
+/// A path to remove: seldom one near the root, for little is left then.
+fn removed() -> BoxedStrategy<String> {
+    let small = select(vec!["/a/b", "/a/b/c", "/a/d", "/a/b-", "/w/n7", "/s/x", "d/x", "d", "/local/domain/2/d"]);
+    prop_oneof![4 => small.prop_map(str::to_owned), 1 => path()].boxed()
+}
+
 fn permission() -> BoxedStrategy<String> {
     let domid =
         select(vec!["0", "1", "1", "2", "2", "3", "4", "9", "32757", "32752", "65535", "001", "65536", "-1", "x"]);
     let domid = prop_oneof![20 => select(vec!["0", "1", "2", "3", "4"]), 3 => domid];
-    (select(vec!["n", "r", "w", "b", "b", "r"]), domid).prop_map(|(letter, domid)| format!("{letter}{domid}|")).boxed()
+    (select(vec!["n", "r", "w", "b", "b", "b", "r"]), domid)
+        .prop_map(|(letter, domid)| format!("{letter}{domid}|"))
+        .boxed()
 }
 
 fn permissions() -> BoxedStrategy<String> {
@@ -132,7 +164,7 @@ fn permissions() -> BoxedStrategy<String> {
 fn value() -> BoxedStrategy<String> {
     prop_oneof![
         6 => select(vec!["", "1", "2", "3"]).prop_map(str::to_owned),
-        1 => (20usize..120).prop_map(|len| "v".repeat(len)),
+        2 => (20usize..120).prop_map(|len| "v".repeat(len)),
     ]
     .boxed()
 }
@@ -142,7 +174,7 @@ fn on_nodes() -> BoxedStrategy<(Op, String)> {
     prop_oneof![
         8 => (path(), value()).prop_map(|(path, value)| (Op::Write, format!("{path}|{value}"))),
         3 => path().prop_map(|path| (Op::Mkdir, format!("{path}|"))),
-        4 => path().prop_map(|path| (Op::Rm, format!("{path}|"))),
+        4 => removed().prop_map(|path| (Op::Rm, format!("{path}|"))),
         4 => path().prop_map(|path| (Op::Read, format!("{path}|"))),
         2 => path().prop_map(|path| (Op::Directory, format!("{path}|"))),
         1 => (path(), select(vec!["0", "0", "2", "100", "x"]))
@@ -163,11 +195,17 @@ fn on_watches() -> BoxedStrategy<(Op, String)> {
         "@releaseDomain/2",
         "@other",
     ]);
-    let watched = prop_oneof![4 => path(), 1 => special.prop_map(str::to_owned)].boxed();
+    let few = select(vec!["/", "/a", "/a/b", "/a/b/c", "/w", "d", "/local/domain/1", "/local/domain/2"]);
+    let watched = prop_oneof![
+        6 => few.prop_map(str::to_owned),
+        2 => path(),
+        2 => special.prop_map(str::to_owned),
+    ]
+    .boxed();
     let token = select(vec!["t", "t", "u", ""]);
     let depth = prop_oneof![4 => Just(""), 1 => select(vec!["0|", "1|", "1|", "2|", "x|", "65535|", "1|1|"])];
     prop_oneof![
-        5 => (watched.clone(), token.clone(), depth)
+        3 => (watched.clone(), token.clone(), depth)
             .prop_map(|(path, token, depth)| (Op::Watch, format!("{path}|{token}|{depth}"))),
         1 => (watched, token).prop_map(|(path, token)| (Op::Unwatch, format!("{path}|{token}|"))),
     ]
@@ -176,19 +214,34 @@ fn on_watches() -> BoxedStrategy<(Op, String)> {
 
 /// A request on domains or quotas, which only sockets may make.
 fn on_domains() -> BoxedStrategy<(Op, String)> {
-    let domid = || prop_oneof![12 => select(vec!["1", "2", "3", "4"]), 1 => select(vec!["0", "9", "x", "32752", ""])];
+    let domid =
+        || prop_oneof![16 => select(vec!["1", "1", "2", "2", "3", "4"]), 1 => select(vec!["0", "9", "x", "32752", ""])];
     let limited = select(vec![
-        ("nodes", 1..8u32),
-        ("nodes", 1..8),
+        ("nodes", 1..6u32),
+        ("nodes", 2..6),
+        ("nodes", 3..6),
         ("watches", 1..4),
         ("transactions", 1..3),
         ("node-permissions", 1..4),
         ("node-size", 30..90),
         ("path-max", 3..20),
+        ("transaction-nodes", 1..6),
+        ("memory", 60..300),
+        ("memory", 60..300),
     ]);
     let limit = limited.prop_flat_map(|(name, range)| range.prop_map(move |value| format!("{name}|{value}|")));
-    let lifted = select(vec!["nodes|0|", "watches|1000|", "node-size|2048|", "path-max|2048|", "nodes|x|", "none|1|"]);
-    let quota = prop_oneof![2 => limit, 1 => lifted.prop_map(str::to_owned)].boxed();
+    let lifted = select(vec![
+        "nodes|0|",
+        "watches|1000|",
+        "memory|0|",
+        "memory|0|",
+        "transaction-nodes|0|",
+        "node-size|2048|",
+        "path-max|2048|",
+        "nodes|x|",
+        "none|1|",
+    ]);
+    let quota = prop_oneof![4 => limit, 1 => lifted.prop_map(str::to_owned)].boxed();
     let name = select(vec!["nodes", "watches", "node-size", "none"]);
     prop_oneof![
         3 => domid().prop_map(|domid| (Op::Introduce, format!("{domid}|1|1|"))),
@@ -212,8 +265,7 @@ fn on_domains() -> BoxedStrategy<(Op, String)> {
 
 fn on_transactions() -> BoxedStrategy<(Op, String)> {
     prop_oneof![
-        4 => Just((Op::TransactionStart, "|".to_owned())),
-        6 => Just((Op::TransactionEnd, "T|".to_owned())),
+        12 => Just((Op::TransactionEnd, "T|".to_owned())),
         1 => Just((Op::TransactionEnd, "F|".to_owned())),
         1 => select(vec!["", "X|", "T", "T||"]).prop_map(|flag| (Op::TransactionEnd, flag.to_owned())),
     ]
@@ -228,7 +280,8 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
     let socket = || prop_oneof![10 => Just(Conn::Socket(0)), 1 => Just(Conn::Domain(1))].boxed();
     let rarely = || prop_oneof![20 => Just(Within::Nothing), 1 => Just(Within::Open(0))].boxed();
     let start = Just((Op::TransactionStart, "|".to_owned())).boxed();
-    let own = prop_oneof![Just((Op::GetFeature, String::new())), Just((Op::ResetWatches, "|".to_owned()))].boxed();
+    let own =
+        prop_oneof![2 => Just((Op::GetFeature, String::new())), 1 => Just((Op::ResetWatches, "|".to_owned()))].boxed();
     let host = (select(DOMAINS.to_vec()), 0..3).prop_map(|(domid, what)| {
         Step::Host(match what {
             0 => HostEvent::Exists(domid),
@@ -236,15 +289,18 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
             _ => HostEvent::Destroyed(domid),
         })
     });
+    let many = (conn(), within(), select(vec![Op::Write, Op::Write, Op::Rm]), 0u8..60, 1u8..45)
+        .prop_map(|(conn, within, op, from, count)| Step::Many { conn, within, op, numbers: from..from + count });
     prop_oneof![
-        32 => request(conn(), within(), on_nodes()),
-        6 => request(conn(), rarely(), on_watches()),
-        7 => request(conn(), rarely(), start),
-        6 => request(conn(), within(), on_transactions()),
+        1 => many,
+        40 => request(conn(), within(), on_nodes()),
+        7 => request(conn(), rarely(), on_watches()),
+        6 => request(conn(), rarely(), start),
+        7 => request(conn(), within_one(), on_transactions()),
         6 => request(socket(), rarely(), on_domains()),
         1 => request(conn(), within(), own),
         1 => (0u16..2).prop_map(Step::Reconnect),
-        3 => host,
+        2 => host,
     ]
     .boxed()
 }
@@ -260,6 +316,8 @@ pub(crate) fn opening() -> Vec<Step> {
         steps.push(request(Op::SetPerms, format!("/local/domain/{domid}|n{domid}|")));
     }
     steps.push(request(Op::Write, "/a/b|1".to_owned()));
+    steps.push(request(Op::Write, "/w|".to_owned()));
+    steps.push(request(Op::SetPerms, "/w|b0|".to_owned()));
     steps.push(request(Op::SetPerms, "/a|b0|".to_owned()));
     steps.push(request(Op::SetPerms, "/a/b|n0|b1|r2|".to_owned()));
     steps

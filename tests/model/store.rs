@@ -59,6 +59,16 @@ pub(crate) enum Change {
     },
 }
 
+impl Change {
+    /// The node that it is about.
+    pub(crate) fn path(&self) -> &[u8] {
+        match self {
+            Self::Create { path, .. } | Self::Value { path, .. } | Self::Permissions { path, .. } => path,
+            Self::Remove { path } => path,
+        }
+    }
+}
+
 /// Every node by its absolute path, the two special ones included.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {

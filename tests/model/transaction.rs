@@ -20,19 +20,25 @@ pub(crate) struct Reliance {
     pub(crate) list: bool,
     /// The permissions do not change.
     pub(crate) permissions: bool,
+    /// It was removed: an empty list that was another meanwhile is not the same list.
+    pub(crate) removed: bool,
+    /// The request was about this very node, so it counts as touched; one that goes with a node above it does not.
+    pub(crate) named: bool,
 }
 
 impl Reliance {
     /// The node was read.
-    pub(crate) const NODE: Self = Self { node: true, list: false, permissions: false };
+    pub(crate) const NODE: Self = Self { node: true, list: false, permissions: false, removed: false, named: true };
     /// The names of its children were read.
-    pub(crate) const LIST: Self = Self { node: false, list: true, permissions: false };
+    pub(crate) const LIST: Self = Self { node: false, list: true, permissions: false, removed: false, named: true };
     /// It is there, or is not.
-    pub(crate) const EXISTENCE: Self = Self { node: false, list: false, permissions: false };
+    pub(crate) const EXISTENCE: Self =
+        Self { node: false, list: false, permissions: false, removed: false, named: true };
     /// It was written by the right of its permissions, or its permissions were inherited.
-    pub(crate) const PERMISSIONS: Self = Self { node: false, list: false, permissions: true };
+    pub(crate) const PERMISSIONS: Self =
+        Self { node: false, list: false, permissions: true, removed: false, named: true };
     /// It was removed.
-    pub(crate) const ALL: Self = Self { node: true, list: true, permissions: true };
+    pub(crate) const ALL: Self = Self { node: true, list: true, permissions: true, removed: true, named: true };
 }
 
 /// An open transaction.
@@ -73,17 +79,20 @@ impl Transaction {
 
     /// Keeps in mind what a request relies on. What the transaction itself wrote is its own, and relies on nobody.
     pub(crate) fn rely(&mut self, path: &[u8], on: Reliance) {
+        let wrote = |this: fn(&Change) -> bool| self.log.iter().any(|change| this(change) && change.path() == path);
         let mut on = on;
-        if on.node && self.log.iter().any(|change| matches!(change, Change::Value { path: own, .. } if own == path)) {
+        if !on.removed && on.node && wrote(|change| matches!(change, Change::Value { .. })) {
             on = Reliance { node: false, permissions: true, ..on };
         }
-        if self.log.iter().any(|change| matches!(change, Change::Permissions { path: own, .. } if own == path)) {
+        if !on.removed && wrote(|change| matches!(change, Change::Permissions { .. })) {
             on.permissions = false;
         }
         let so_far = self.relied.entry(path.to_vec()).or_default();
         so_far.node |= on.node;
         so_far.list |= on.list;
         so_far.permissions |= on.permissions;
+        so_far.removed |= on.removed;
+        so_far.named |= on.named;
     }
 
     /// Makes the changes of one request in the transaction's own tree.
@@ -104,11 +113,15 @@ impl Transaction {
         }
     }
 
-    /// How many nodes it touched, with that one.
-    pub(crate) fn touched_with(&self, path: &[u8]) -> u64 {
-        let fired = self.fired.iter().filter(|fired| !fired.exact).map(|fired| fired.path.as_slice());
-        let touched: BTreeSet<_> = self.relied.keys().map(Vec::as_slice).chain(fired).chain([path]).collect();
-        touched.len() as u64
+    /// The nodes that it touched: those it relied on, and those it was asked to change.
+    pub(crate) fn touched(&self) -> BTreeSet<&[u8]> {
+        let asked = self.fired.iter().filter(|fired| !fired.exact).map(|fired| fired.path.as_slice());
+        self.relied.iter().filter(|(_, on)| on.named).map(|(path, _)| path.as_slice()).chain(asked).collect()
+    }
+
+    /// Bytes that it takes of its domain's memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.touched().into_iter().map(choice::touched_bytes).sum()
     }
 
     /// Whether there is nothing to commit.
@@ -124,7 +137,7 @@ impl Transaction {
             (None, None) => false,
             (Some(then), Some(node)) => {
                 (on.node && then.generation != node.generation)
-                    || (on.list && then.list_generation != node.list_generation && !empty_both(path))
+                    || (on.list && then.list_generation != node.list_generation && (on.removed || !empty_both(path)))
                     || (on.permissions && then.permissions != node.permissions)
             }
             _ => true,

@@ -2,7 +2,7 @@
 
 use super::{Make, engine, model};
 use crate::{
-    adapter::HostEvent,
+    adapter::{Counts, HostEvent},
     talk::{A, B, G3, G4, Talk},
 };
 use rstest::rstest;
@@ -87,7 +87,7 @@ fn release_forgets_a_domain_and_introduce_starts_it_afresh(#[values(model, engin
     assert_eq!(talk.ask(A, Op::Directory, "/local/domain/3|"), Err(XsError::NoEnt));
     talk.ok(A, Op::Introduce, "3|1|1|");
     assert_eq!(talk.ok(A, Op::GetQuota, "3|nodes|"), "1000|");
-    assert_eq!(talk.store.quota_counts(3), crate::adapter::Counts::default());
+    assert_eq!(talk.store.quota_counts(3), Counts::default());
     assert_eq!(talk.ask(A, Op::Introduce, "3|1|0|"), Err(XsError::Inval));
     assert_eq!(talk.ask(A, Op::Introduce, "3|1|x|"), Err(XsError::Inval));
 }
