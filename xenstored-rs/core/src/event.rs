@@ -138,7 +138,7 @@ impl Engine {
             let conn = watch.conn;
             let caller = self.caller(conn);
             if caller.privileged || seen.iter().flatten().any(|permissions| caller.may(permissions, Access::Read)) {
-                push(self, fired.id, conn, path);
+                push(self, fired.id, conn, path, Dropping::OverMemory);
             }
         }
     }
@@ -147,7 +147,7 @@ impl Engine {
     pub(crate) fn fire_initial(&mut self, id: WatchId) {
         let Some(watch) = self.watches.get(id) else { return };
         let (conn, path) = (watch.conn, watch.path.clone());
-        push(self, id, conn, &path);
+        push(self, id, conn, &path, Dropping::Never);
     }
 
     /// A domain was introduced: tells the watchers of `@introduceDomain`.
@@ -197,8 +197,17 @@ impl Engine {
     }
 }
 
+/// Whether an event may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dropping {
+    /// A client waits for it.
+    Never,
+    /// Where its receiver holds all the memory that it may.
+    OverMemory,
+}
+
 /// Appends one event to its receiver's output, unless it cannot be sent or the receiver may hold no more.
-fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8]) {
+fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8], dropping: Dropping) {
     let Some(watch) = engine.watches.get(id) else { return };
     let Some(connection) = engine.connections.get_mut(conn.index()) else { return };
     let shown = watch.shown(path);
@@ -208,6 +217,7 @@ fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8]) {
     }
     if let ConnectionKind::Domain(domid) = connection.kind
         && domid != engine.config.priv_domid
+        && dropping == Dropping::OverMemory
     {
         let used = engine.store.accounts.usage(domid).bytes + ((connection.bytes() + len + HEADER_SIZE) as u64);
         if !within(engine.domains.limit(domid, Quota::Memory), used) {

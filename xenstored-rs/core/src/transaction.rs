@@ -126,9 +126,10 @@ impl Transaction {
         &self.accounts
     }
 
-    /// Notes what is relied on at a path. What the transaction itself wrote there is its own and can't be disturbed.
-    pub(crate) fn rely(&mut self, store: &Store, path: &[u8], mut relied: Relied) {
-        let touched = self.touch(store, path);
+    /// Notes what is relied on at a path, where it sees `seen`. What the transaction itself wrote there is its own and
+    /// can't be disturbed.
+    pub(crate) fn rely(&mut self, store: &Store, path: &[u8], seen: Option<NodeId>, mut relied: Relied) {
+        let touched = self.touch(store, path, seen);
         if let Some(written) = touched.written {
             if written.removed {
                 return;
@@ -143,17 +144,18 @@ impl Transaction {
         touched.relied = touched.relied.with(relied);
     }
 
-    fn write(&mut self, store: &Store, path: &[u8], mark: impl FnOnce(&mut Written)) {
+    fn write(&mut self, store: &Store, path: &[u8], seen: Option<NodeId>, mark: impl FnOnce(&mut Written)) {
         let order = self.written;
-        let touched = self.touch(store, path);
+        let touched = self.touch(store, path, seen);
         let new = touched.written.is_none();
         mark(touched.written.get_or_insert_with(|| Written { order, ..Written::default() }));
         self.written += u32::from(new);
     }
 
-    fn touch(&mut self, store: &Store, path: &[u8]) -> &mut Touched {
+    fn touch(&mut self, store: &Store, path: &[u8], seen: Option<NodeId>) -> &mut Touched {
         if !self.touched.contains_key(path) {
-            let base = View::then(store, self).find(path);
+            // With no list changed, what it sees now was there at the start.
+            let base = if self.lists.is_empty() { seen } else { View::then(store, self).find(path) };
             self.bytes += path.len();
             self.touched.insert(path.into(), Touched { base, relied: Relied::NOTHING, written: None });
         }
@@ -198,7 +200,7 @@ impl Transaction {
         value: SmallBytes,
         generation: Generation,
     ) {
-        self.write(store, path, |written| written.value = true);
+        self.write(store, path, Some(id), |written| written.value = true);
         let content = self.content_mut(store, id, path, |own| own.value = true);
         let more = signed(value.len()) - signed(content.value.len());
         content.value = value;
@@ -216,7 +218,7 @@ impl Transaction {
         new: Permissions,
         generation: Generation,
     ) {
-        self.write(store, path, |written| written.permissions = true);
+        self.write(store, path, Some(id), |written| written.permissions = true);
         let list_len = View::of(store, Some(self)).child_list_len(id) + path.len();
         let content = self.content_mut(store, id, path, |own| own.permissions = true);
         let (old_owner, old) = (content.permissions.owner(), signed(content.size(list_len)));
@@ -256,7 +258,7 @@ impl Transaction {
         permissions: &Permissions,
         generation: Generation,
     ) {
-        self.write(store, path, |written| written.value = true);
+        self.write(store, path, None, |written| written.value = true);
         let Nearest { id: above, path_len, missing } = View::of(store, Some(self)).nearest(path);
         if missing == 0 {
             return;
@@ -285,15 +287,16 @@ impl Transaction {
 
     /// Removes a node that it sees, with all below it.
     pub(crate) fn remove(&mut self, store: &mut Store, path: &[u8], generation: Generation) {
-        self.write(store, path, |written| {
-            written.removed = true;
-            written.value = false;
-            written.permissions = false;
-        });
         let name = SmallBytes::from(last_name(path));
         let view = View::of(store, Some(self));
         let Some(above) = view.find(parent(path)) else { return };
         let Some(root) = view.child(above, name.as_slice()) else { return };
+        self.write(store, path, Some(root), |written| {
+            written.removed = true;
+            written.value = false;
+            written.permissions = false;
+        });
+        let view = View::of(store, Some(self));
         let mut gone = Vec::new();
         view.walk(root, path, |path, id| {
             gone.push((id, view.content(id).permissions.owner(), signed(view.size(id) + path.len())));
@@ -352,7 +355,7 @@ impl Transaction {
 
     /// Whether it gave rights to one of these domains, or nodes.
     pub(crate) fn names_any(&self, store: &Store, gone: impl Fn(DomId) -> bool) -> bool {
-        let names = |content: &Content| content.permissions.iter().any(|entry| gone(entry.domid));
+        let names = |content: &Content| content.permissions.iter().any(|entry| !entry.ignored && gone(entry.domid));
         let mut found = self.contents.values().any(|own| own.permissions && names(&own.content));
         for own in self.lists.values() {
             for &root in own.added.values() {

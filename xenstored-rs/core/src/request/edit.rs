@@ -5,9 +5,11 @@ use xenstore_wire::XsError;
 use super::Request;
 use crate::{
     accounts::Accounts,
+    connection::Connection,
     effect::{Effect, Note},
     engine::Engine,
     event::Change,
+    id::DomId,
     node::{self, NodeId},
     path::names,
     permission::{Access, Permissions},
@@ -25,13 +27,45 @@ pub(super) enum Look {
     Missing(Nearest),
 }
 
+impl Look {
+    /// The node.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is missing.
+    pub(super) fn found(self) -> Result<NodeId, XsError> {
+        match self {
+            Self::Found(id) => Ok(id),
+            Self::Missing(_) => Err(XsError::NoEnt),
+        }
+    }
+}
+
 /// Looks a node up for a caller who wants `access`.
 ///
 /// # Errors
 /// `EACCES` where the caller may not do it; where the node is missing, also to a caller without that right on the
 /// nearest ancestor that exists, so that nobody learns what is there and what is not.
 pub(super) fn look(view: View<'_>, request: &Request<'_>, path: &[u8], access: Access) -> Result<Look, XsError> {
-    let nearest = view.nearest(path);
+    judge(view, request, view.nearest(path), access)
+}
+
+/// As [`look`], for a caller who will be told what the node holds: a transaction relies on that, whatever it is told.
+///
+/// # Errors
+/// As [`look`], and `ENOSPC` as [`rely`].
+pub(super) fn look_relying(
+    engine: &mut Engine,
+    request: &Request<'_>,
+    path: &[u8],
+    access: Access,
+    relied: Relied,
+) -> Result<Look, XsError> {
+    let nearest = engine.view().nearest(path);
+    rely(engine, request, path, Some(nearest.id).filter(|_| nearest.missing == 0), relied)?;
+    judge(engine.view(), request, nearest, access)
+}
+
+fn judge(view: View<'_>, request: &Request<'_>, nearest: Nearest, access: Access) -> Result<Look, XsError> {
     let may = request.caller.privileged || request.caller.may(&view.content(nearest.id).permissions, access);
     match (may, nearest.missing) {
         (false, _) => Err(XsError::Access),
@@ -40,14 +74,23 @@ pub(super) fn look(view: View<'_>, request: &Request<'_>, path: &[u8], access: A
     }
 }
 
-/// Notes in the request's transaction, if it has one, what it relies on at a path.
+/// Notes in the request's transaction, if it has one, what it relies on at a path, where it sees `seen`.
 ///
 /// # Errors
 /// `ENOSPC` where the transaction touched as many nodes as the caller may; it can then only be aborted.
-pub(super) fn rely(engine: &mut Engine, request: &Request<'_>, path: &[u8], relied: Relied) -> Result<(), XsError> {
+pub(super) fn rely(
+    engine: &mut Engine,
+    request: &Request<'_>,
+    path: &[u8],
+    seen: Option<NodeId>,
+    relied: Relied,
+) -> Result<(), XsError> {
+    if engine.in_hand.is_none() {
+        return Ok(());
+    }
     may_touch(engine, request, path)?;
     if let Some(transaction) = &mut engine.in_hand {
-        transaction.rely(&engine.store, path, relied);
+        transaction.rely(&engine.store, path, seen, relied);
     }
     Ok(())
 }
@@ -89,17 +132,28 @@ fn accounts(engine: &Engine) -> &Accounts {
     engine.in_hand.as_ref().map_or(&engine.store.accounts, |transaction| transaction.accounts())
 }
 
-/// Bytes that a caller's domain holds, nodes and all else.
-pub(super) fn memory(engine: &Engine, request: &Request<'_>) -> u64 {
-    let connection = engine.connections.get(request.conn.index()).map_or(0, |connection| connection.bytes());
-    let transaction = engine.in_hand.as_ref().map_or(0, |transaction| transaction.bytes);
-    accounts(engine).usage(request.caller.domid).bytes + ((connection + transaction) as u64)
+/// Bytes that a domain holds, nodes and all else.
+pub(super) fn memory(engine: &Engine, domid: DomId) -> u64 {
+    let connection = engine.domains.get(domid).and_then(|domain| domain.connection);
+    let connection = connection.and_then(|conn| engine.connections.get(conn.index())).map_or(0, Connection::bytes);
+    accounts(engine).usage(domid).bytes + (connection as u64)
 }
 
-/// Refuses `more` bytes where the caller's domain would then hold more than it may.
-fn may_hold(engine: &mut Engine, request: &Request<'_>, more: usize, error: XsError) -> Result<(), XsError> {
-    let limit = engine.domains.limit(request.caller.domid, Quota::Memory);
-    if request.caller.privileged || more == 0 || within(limit, memory(engine, request) + (more as u64)) {
+/// Refuses `more` bytes for a node of `owner` where that domain would then hold more than it may.
+fn may_hold(
+    engine: &mut Engine,
+    request: &Request<'_>,
+    owner: DomId,
+    more: usize,
+    error: XsError,
+) -> Result<(), XsError> {
+    let limit = engine.domains.limit(owner, Quota::Memory);
+    if request.caller.privileged || owner == engine.config.priv_domid || more == 0 {
+        return Ok(());
+    }
+    let in_hand = engine.in_hand.as_ref().filter(|_| owner == request.caller.domid);
+    let in_hand = in_hand.map_or(0, |transaction| transaction.bytes);
+    if within(limit, memory(engine, owner) + ((in_hand + more) as u64)) {
         return Ok(());
     }
     Err(refuse(engine, request, Quota::Memory, error))
@@ -125,9 +179,9 @@ pub(super) fn set_value(
     if !request.caller.privileged {
         let view = engine.view();
         let size = node::size_of(view.content(id).permissions.len(), value.len(), view.child_list_len(id));
-        let more = size.saturating_sub(view.size(id));
+        let (owner, more) = (view.content(id).permissions.owner(), size.saturating_sub(view.size(id)));
         may_be_so_large(engine, request, size)?;
-        may_hold(engine, request, more, XsError::NoMem)?;
+        may_hold(engine, request, owner, more, XsError::NoMem)?;
     }
     let generation = engine.next_generation();
     match &mut engine.in_hand {
@@ -177,6 +231,8 @@ fn may_create(
 ) -> Result<(), XsError> {
     let mut path_len = if nearest.path_len == 1 { 0 } else { nearest.path_len };
     let names: Vec<usize> = names(&path[path_len..]).map(<[u8]>::len).collect();
+    let domid = request.caller.domid;
+    let parent_owner = engine.view().content(nearest.id).permissions.owner();
     let mut above = engine.view().size(nearest.id);
     let mut more = value.len();
     for name in &names {
@@ -186,12 +242,14 @@ fn may_create(
         more += name + 1 + above + path_len;
     }
     may_be_so_large(engine, request, above + value.len())?;
-    let domid = request.caller.domid;
+    // The first name lengthens the list of a node that may be another's.
+    let others = names.first().filter(|_| parent_owner != domid).map_or(0, |name| name + 1);
     let owned = u64::from(accounts(engine).usage(domid).nodes) + nearest.missing as u64;
     if !within(engine.domains.limit(domid, Quota::Nodes), owned) {
         return Err(refuse(engine, request, Quota::Nodes, XsError::NoSpc));
     }
-    may_hold(engine, request, more, XsError::Io)
+    may_hold(engine, request, parent_owner, others, XsError::Io)?;
+    may_hold(engine, request, domid, more - others, XsError::Io)
 }
 
 /// Sets the permissions of a node that exists, or of a special node.
@@ -207,9 +265,9 @@ pub(super) fn set_permissions(
     let old = content.permissions.clone();
     if !request.caller.privileged {
         let size = node::size_of(permissions.len(), content.value.len(), view.child_list_len(id));
-        let more = size.saturating_sub(view.size(id));
+        let (owner, more) = (old.owner(), size.saturating_sub(view.size(id)));
         may_be_so_large(engine, request, size)?;
-        may_hold(engine, request, more, XsError::NoMem)?;
+        may_hold(engine, request, owner, more, XsError::NoMem)?;
     }
     let permissions = engine.permissions.shared(permissions);
     let generation = engine.next_generation();

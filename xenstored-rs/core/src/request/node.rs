@@ -4,21 +4,19 @@ use xenstore_wire::{PAYLOAD_MAX, XsError, payload};
 
 use super::{
     Outcome, Request,
-    edit::{self, Look, look, rely},
+    edit::{self, Look, look, look_relying, rely},
     node_path, ok,
 };
-use crate::{decimal, engine::Engine, path::parent, permission::Access, reliance::Relied, view::Nearest};
+use crate::{
+    connection::Caller, decimal, engine::Engine, path::parent, permission::Access, reliance::Relied, view::Nearest,
+};
 
 /// READ `path|`: the value, whatever its bytes.
 pub(super) fn read(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    rely(engine, request, path, Relied::CONTENT)?;
-    let view = engine.view();
-    match look(view, request, path, Access::Read)? {
-        Look::Found(id) => out.extend_from_slice(view.content(id).value.as_slice()),
-        Look::Missing(_) => return Err(XsError::NoEnt.into()),
-    }
+    let id = look_relying(engine, request, path, Access::Read, Relied::CONTENT)?.found()?;
+    out.extend_from_slice(engine.view().content(id).value.as_slice());
     Ok(())
 }
 
@@ -26,9 +24,8 @@ pub(super) fn read(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>
 pub(super) fn directory(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    rely_on_list(engine, request, path)?;
+    let id = look_relying(engine, request, path, Access::Read, list_of(request.caller))?.found()?;
     let view = engine.view();
-    let Look::Found(id) = look(view, request, path, Access::Read)? else { return Err(XsError::NoEnt.into()) };
     if view.children(id).put_list(view.nodes(), 0, PAYLOAD_MAX, out) { Ok(()) } else { Err(XsError::TooBig.into()) }
 }
 
@@ -39,9 +36,8 @@ pub(super) fn directory_part(engine: &mut Engine, request: &Request<'_>, out: &m
     let path = node_path(engine, request.caller, path)?;
     let offset = usize::try_from(payload::number::<u64>(offset)?).map_err(|_| XsError::Inval)?;
     let path = path.as_bytes();
-    rely_on_list(engine, request, path)?;
+    let id = look_relying(engine, request, path, Access::Read, list_of(request.caller))?.found()?;
     let view = engine.view();
-    let Look::Found(id) = look(view, request, path, Access::Read)? else { return Err(XsError::NoEnt.into()) };
     let start = out.len();
     decimal::put(out, view.list_generation(id));
     out.push(0);
@@ -53,11 +49,9 @@ pub(super) fn directory_part(engine: &mut Engine, request: &Request<'_>, out: &m
     Ok(())
 }
 
-/// Notes that the child list is relied on, and by those who need it the permission to read it.
-fn rely_on_list(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> Result<(), XsError> {
-    let list = Relied::LIST;
-    let relied = if request.caller.privileged { list } else { list.with(Relied::PERMISSIONS) };
-    rely(engine, request, path, relied)
+/// What is relied on by who reads a child list: the list, and by those who need it the permission.
+fn list_of(caller: Caller) -> Relied {
+    if caller.privileged { Relied::LIST } else { Relied::LIST.with(Relied::PERMISSIONS) }
 }
 
 /// WRITE `path|value`: sets the value, which may be any bytes, making the node and its ancestors where they are missing.
@@ -87,16 +81,16 @@ fn look_for_writing(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> 
     let looked = look(engine.view(), request, path, Access::Write)?;
     if engine.in_hand.is_some() {
         match looked {
-            Look::Found(_) => {
+            Look::Found(id) => {
                 let relied = if request.caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
-                rely(engine, request, path, relied)?;
+                rely(engine, request, path, Some(id), relied)?;
             }
-            Look::Missing(Nearest { path_len, .. }) => {
+            Look::Missing(Nearest { id, path_len, .. }) => {
                 // The first missing ancestor must stay missing, and the one that lends its permissions must keep them.
                 let below = path.iter().skip(path_len + 1).position(|&byte| byte == b'/');
                 let first = below.map_or(path.len(), |at| path_len + 1 + at);
-                rely(engine, request, &path[..path_len], Relied::PERMISSIONS)?;
-                rely(engine, request, &path[..first], Relied::EXISTENCE)?;
+                rely(engine, request, &path[..path_len], Some(id), Relied::PERMISSIONS)?;
+                rely(engine, request, &path[..first], None, Relied::EXISTENCE)?;
             }
         }
     }
@@ -107,24 +101,20 @@ fn look_for_writing(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> 
 pub(super) fn rm(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = node_path(engine, request.caller, payload::one_string(request.payload)?)?;
     let path = path.as_bytes();
-    let missing = match look(engine.view(), request, path, Access::Write)? {
-        Look::Found(_) if path == b"/" => return Err(XsError::Inval.into()),
-        Look::Found(_) => 0,
-        Look::Missing(Nearest { missing, .. }) => missing,
-    };
-    match missing {
-        0 => {
-            rely(engine, request, path, Relied::SUBTREE)?;
+    match look(engine.view(), request, path, Access::Write)? {
+        Look::Found(_) if path == b"/" => Err(XsError::Inval.into()),
+        Look::Found(id) => {
+            rely(engine, request, path, Some(id), Relied::SUBTREE)?;
             edit::remove(engine, path);
             ok(out)
         }
-        1 => {
-            rely(engine, request, path, Relied::EXISTENCE)?;
-            rely(engine, request, parent(path), Relied::EXISTENCE)?;
+        Look::Missing(Nearest { id, missing: 1, .. }) => {
+            rely(engine, request, path, None, Relied::EXISTENCE)?;
+            rely(engine, request, parent(path), Some(id), Relied::EXISTENCE)?;
             ok(out)
         }
-        _ => {
-            rely(engine, request, parent(path), Relied::EXISTENCE)?;
+        Look::Missing(_) => {
+            rely(engine, request, parent(path), None, Relied::EXISTENCE)?;
             Err(XsError::NoEnt.into())
         }
     }

@@ -4,7 +4,7 @@ use xenstore_wire::{XsError, payload};
 
 use super::{
     Outcome, Request, check_path_len,
-    edit::{self, Look, hit, look, rely},
+    edit::{self, hit, look_relying, rely},
     ok,
 };
 use crate::{
@@ -22,20 +22,21 @@ use crate::{
 pub(super) fn get_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let path = WatchPath::parse(payload::one_string(request.payload)?, request.caller.domid)?;
     check_path_len(engine, request.caller, path.as_bytes())?;
-    rely(engine, request, path.as_bytes(), Relied::CONTENT)?;
-    let view = engine.view();
     let id = match &path {
-        WatchPath::Node(path) => match look(view, request, path.as_bytes(), Access::Read)? {
-            Look::Found(id) => id,
-            Look::Missing(_) => return Err(XsError::NoEnt.into()),
-        },
-        WatchPath::Special(name) => view.find(name).ok_or(XsError::NoEnt)?,
+        WatchPath::Node(path) => {
+            look_relying(engine, request, path.as_bytes(), Access::Read, Relied::CONTENT)?.found()?
+        }
+        WatchPath::Special(name) => {
+            let seen = engine.view().find(name);
+            rely(engine, request, name, seen, Relied::CONTENT)?;
+            let id = seen.ok_or(XsError::NoEnt)?;
+            if !request.caller.may(&engine.view().content(id).permissions, Access::Read) {
+                return Err(XsError::Access.into());
+            }
+            id
+        }
     };
-    let permissions = &view.content(id).permissions;
-    if !request.caller.may(permissions, Access::Read) {
-        return Err(XsError::Access.into());
-    }
-    permissions.put(out);
+    engine.view().content(id).permissions.put(out);
     Ok(())
 }
 
@@ -88,7 +89,7 @@ pub(super) fn set_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
         return Err(XsError::Perm.into());
     }
     let relied = if caller.privileged { Relied::EXISTENCE } else { Relied::PERMISSIONS };
-    rely(engine, request, path.as_bytes(), relied)?;
+    rely(engine, request, path.as_bytes(), Some(id), relied)?;
     edit::set_permissions(engine, request, id, path.as_bytes(), Permissions::new(owner, entries))?;
     ok(out)
 }

@@ -5,6 +5,7 @@ use xenstore_wire::{XsError, payload};
 use super::{Outcome, Request, edit::hit, ok};
 use crate::{
     decimal,
+    effect::Trace,
     engine::Engine,
     event::Change,
     quota::{Quota, within},
@@ -27,6 +28,7 @@ pub(super) fn start(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
     }
     let id = connection.next_tx();
     connection.transactions.insert(id, Box::new(Transaction::new(id, &mut engine.store)));
+    engine.trace(|_| Trace::Create { kind: "transaction", conn: request.conn });
     decimal::put(out, u64::from(id.0));
     out.push(0);
     Ok(())
@@ -40,6 +42,7 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
         _ => return Err(XsError::Inval.into()),
     };
     let mut transaction = engine.in_hand.take().ok_or(XsError::NoEnt)?;
+    engine.trace(|_| Trace::Destroy { kind: "transaction", conn: request.conn });
     let refused = match commit {
         true if transaction.poisoned => Some(XsError::NoMem),
         true if !transaction.is_read_only() => {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     domain::feature,
+    effect::Trace,
     engine::Engine,
     event::Change,
     path::{WatchPath, home},
@@ -37,17 +38,16 @@ pub(super) fn watch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
         }
     }
     let hidden = if special || raw.first() == Some(&b'/') { 0 } else { home(caller.domid).len() + 1 };
+    if engine.watches.is_registered(request.conn, path.as_bytes(), token) {
+        return Err(XsError::Exist.into());
+    }
     if !caller.privileged {
         let held = engine.connections.get(request.conn.index()).map_or(0, |connection| connection.watches);
         let size = path.as_bytes().len() + token.len();
         if !within(engine.domains.limit(caller.domid, Quota::Watches), u64::from(held) + 1) {
-            // One that is registered already is told so first.
-            if engine.watches.is_registered(request.conn, path.as_bytes(), token) {
-                return Err(XsError::Exist.into());
-            }
             return Err(hit(engine, request, Quota::Watches).into());
         }
-        if !within(engine.domains.limit(caller.domid, Quota::Memory), memory(engine, request) + (size as u64)) {
+        if !within(engine.domains.limit(caller.domid, Quota::Memory), memory(engine, caller.domid) + (size as u64)) {
             hit(engine, request, Quota::Memory);
             return Err(XsError::NoMem.into());
         }
@@ -62,6 +62,7 @@ pub(super) fn watch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
             engine.domains.note(caller.domid, Quota::Watches, watches);
         }
     }
+    engine.trace(|_| Trace::Create { kind: "watch", conn: request.conn });
     engine.changes.push(Change::Registered(id));
     ok(out)
 }
@@ -75,6 +76,7 @@ pub(super) fn unwatch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<
         connection.watches -= 1;
         connection.watch_bytes -= watch.size();
     }
+    engine.trace(|_| Trace::Destroy { kind: "watch", conn: request.conn });
     ok(out)
 }
 
