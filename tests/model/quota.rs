@@ -71,12 +71,12 @@ impl Model {
     }
 
     /// Whether a caller's change from one tree to another takes too much memory of a domain whose nodes grow by it.
-    pub(crate) fn memory_is_refused(&self, conn: Conn, before: &Tree, after: &Tree, owner: u16) -> bool {
-        if self.caller(conn).privileged || owner == 0 {
-            return false;
-        }
-        let (old, new) = (self.memory(before, owner), self.memory(after, owner));
-        new > old && self.limit(owner, "memory").is_some_and(|limit| new > limit)
+    pub(crate) fn memory_is_refused(&self, conn: Conn, before: &Tree, after: &Tree) -> bool {
+        let grows_too_much = |domid: u16| {
+            let (old, new) = (self.memory(before, domid), self.memory(after, domid));
+            new > old && self.limit(domid, "memory").is_some_and(|limit| new > limit)
+        };
+        !self.caller(conn).privileged && after.owners().into_iter().any(|owner| owner != 0 && grows_too_much(owner))
     }
 
     /// `GET_QUOTA`: the names, a global value, or a domain's.

@@ -170,7 +170,7 @@ impl Model {
         if tree.get(&path).is_none() {
             return self.create(origin, &tree, &path, value);
         }
-        let owner = self.look_up(&tree, origin.conn, &path, WRITE)?.owner();
+        self.look_up(&tree, origin.conn, &path, WRITE)?;
         self.rely(origin, &path, self.with_the_right(origin, Reliance::EXISTENCE))?;
         let Some(value) = value else { return self.perform(origin, Vec::new(), Vec::new()) };
         let changes = vec![Change::Value { path: path.clone(), value: value.to_vec() }];
@@ -179,7 +179,7 @@ impl Model {
         if self.size_is_refused(origin.conn, &after, &path) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, &tree, &after, owner) {
+        if self.memory_is_refused(origin.conn, &tree, &after) {
             return self.refuse(origin, XsError::NoMem);
         }
         self.perform(origin, changes, fired)
@@ -226,7 +226,7 @@ impl Model {
         if missing.iter().chain([&nearest]).any(|path| self.size_is_refused(origin.conn, &after, path)) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, tree, &after, owner) {
+        if self.memory_is_refused(origin.conn, tree, &after) {
             return self.refuse(origin, XsError::Io);
         }
         self.perform(origin, changes, vec![Fired::subtree(path)])
@@ -293,7 +293,7 @@ impl Model {
         if self.size_is_refused(origin.conn, &after, &path) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, &tree, &after, old_owner) {
+        if self.memory_is_refused(origin.conn, &tree, &after) {
             return self.refuse(origin, XsError::NoMem);
         }
         // The watchers of a special node wait for domains, not for changes of the node.

@@ -1,7 +1,11 @@
 //! The tree: a map from path to node, copied whole whenever two views of it are needed.
 
 use crate::{path, permission::Permission};
-use std::{collections::BTreeMap, ops::Bound, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    rc::Rc,
+};
 
 /// The special node whose watchers hear of new domains.
 pub(crate) const INTRODUCE_DOMAIN: &[u8] = b"@introduceDomain";
@@ -139,6 +143,11 @@ impl Tree {
     pub(crate) fn size(&self, path: &[u8]) -> usize {
         let node = &self.nodes[path];
         size_of(node.permissions.len(), node.value.len(), self.list(path).len())
+    }
+
+    /// The domains that own nodes.
+    pub(crate) fn owners(&self) -> BTreeSet<u16> {
+        self.nodes.values().map(|node| node.owner()).collect()
     }
 
     /// How many nodes a domain owns.
