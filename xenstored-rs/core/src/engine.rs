@@ -66,6 +66,9 @@ pub struct Engine {
     pub(crate) appended: usize,
     pub(crate) effects: VecDeque<Effect>,
     tracing: bool,
+    /// A type of request that panics, to see what that costs.
+    #[cfg(test)]
+    fail_at: Option<xenstore_wire::Op>,
 }
 
 impl Engine {
@@ -89,6 +92,8 @@ impl Engine {
             appended: 0,
             effects: VecDeque::new(),
             tracing: false,
+            #[cfg(test)]
+            fail_at: None,
             config,
         }
     }
@@ -224,6 +229,11 @@ impl Engine {
     }
 
     fn reply(&mut self, conn: ConnId, header: Header, payload: &[u8]) {
+        #[cfg(test)]
+        if self.fail_at.is_some_and(|op| op.number() == header.op) {
+            let _taken = self.take_in_hand(conn, header.tx_id);
+            panic!("told to fail");
+        }
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         let mut out = std::mem::take(connection.output.buffer(&mut self.pool));
         let before = out.len();
@@ -467,3 +477,6 @@ impl Engine {
         View::of(&self.store, self.in_hand.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,3 +114,129 @@ impl Snapshots {
         self.open.values().map(|snapshot| snapshot.contents.len() + snapshot.lists.len()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+
+    use crate::{
+        id::{DomId, TxId},
+        permission::Permissions,
+        store::Store,
+        transaction::Transaction,
+        view::View,
+    };
+
+    /// What a test does to a store.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(usize, u8),
+        Give(usize, u16),
+        Remove(usize),
+        Open,
+        Close(usize),
+    }
+
+    const PATHS: [&str; 9] = ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f/g", "/e/f/h", "/e/i", "/tool"];
+
+    fn step() -> impl Strategy<Value = Step> {
+        let path = 0..PATHS.len();
+        proptest::prop_oneof![
+            4 => (path.clone(), any::<u8>()).prop_map(|(path, value)| Step::Write(path, value)),
+            1 => (path.clone(), 0u16..4).prop_map(|(path, owner)| Step::Give(path, owner)),
+            2 => path.prop_map(Step::Remove),
+            2 => proptest::strategy::Just(Step::Open),
+            2 => (0usize..8).prop_map(Step::Close),
+        ]
+    }
+
+    /// Everything that can be seen: path, value, owner, child list.
+    fn seen(view: View<'_>, store: &Store) -> Vec<(Vec<u8>, Vec<u8>, DomId, Vec<u8>)> {
+        let mut seen = Vec::new();
+        view.walk(store.root(), b"/", |path, id| {
+            let (content, mut list) = (view.content(id), Vec::new());
+            view.children(id).put_list(view.nodes(), 0, usize::MAX, &mut list);
+            seen.push((path.to_vec(), content.value.as_slice().to_vec(), content.permissions.owner(), list));
+        });
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn snapshots_keep_their_moment_and_leave_nothing(steps in proptest::collection::vec(step(), 1..120)) {
+            let mut store = Store::new(DomId::DOM0);
+            let mut open: Vec<(Transaction, _)> = Vec::new();
+            for (generation, step) in steps.into_iter().enumerate() {
+                let generation = generation as u64 + 1;
+                match step {
+                    Step::Write(path, value) => {
+                        let path = PATHS[path].as_bytes();
+                        match store.find(path) {
+                            Some(id) => store.set_value(id, [value][..].into(), generation),
+                            None => store.create(path, &[value], &Permissions::private(DomId(1)), generation),
+                        }
+                    }
+                    Step::Give(path, owner) => {
+                        let path = PATHS[path].as_bytes();
+                        if let Some(id) = store.find(path) {
+                            store.set_permissions(id, path.len(), Permissions::private(DomId(owner)), generation);
+                        }
+                    }
+                    Step::Remove(path) => {
+                        if let Some(root) = store.remove(PATHS[path].as_bytes(), generation) {
+                            store.bury(root);
+                        }
+                    }
+                    Step::Open => {
+                        let then = seen(store.now(), &store);
+                        open.push((Transaction::new(TxId(1), &mut store), then));
+                    }
+                    Step::Close(which) if which < open.len() => {
+                        let (transaction, _) = open.remove(which);
+                        transaction.abort(&mut store);
+                    }
+                    Step::Close(_) => {}
+                }
+                for (transaction, then) in &open {
+                    prop_assert_eq!(&seen(View::then(&store, transaction), &store), then);
+                }
+                prop_assert_eq!(store.mend_accounts(), None);
+            }
+            for (transaction, _) in open {
+                transaction.abort(&mut store);
+            }
+            prop_assert_eq!(store.snapshots.kept(), 0);
+            // Two special nodes stand outside the tree.
+            prop_assert_eq!(store.nodes.len(), seen(store.now(), &store).len() + 2, "a node was not freed");
+        }
+    }
+
+    #[test]
+    fn without_a_snapshot_nothing_is_kept() {
+        let mut store = Store::new(DomId::DOM0);
+        store.create(b"/a", b"", &Permissions::private(DomId::DOM0), 1);
+        let id = store.find(b"/a").unwrap();
+        store.set_value(id, b"x"[..].into(), 2);
+        assert_eq!(store.snapshots.kept(), 0);
+    }
+
+    #[test]
+    fn a_node_that_changes_often_is_kept_once_for_each_snapshot() {
+        let mut store = Store::new(DomId::DOM0);
+        store.create(b"/a", b"", &Permissions::private(DomId::DOM0), 1);
+        let id = store.find(b"/a").unwrap();
+        let old = Transaction::new(TxId(1), &mut store);
+        for round in 0..100u64 {
+            let young = Transaction::new(TxId(2), &mut store);
+            for change in 0..10 {
+                store.set_value(id, b"x"[..].into(), 2 + round * 10 + change);
+            }
+            assert!(store.snapshots.kept() <= 2);
+            young.abort(&mut store);
+        }
+        assert_eq!(store.snapshots.kept(), 1, "however long the old one stays");
+        assert_eq!(View::then(&store, &old).content(id).value.len(), 0);
+        old.abort(&mut store);
+        assert_eq!(store.snapshots.kept(), 0);
+    }
+}
