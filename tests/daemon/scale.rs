@@ -119,6 +119,15 @@ fn thousands_of_unfinished_requests_cost_what_they_hold_and_go_with_their_sender
     assert_eq!(busy.read("/t"), Ok(b"v".to_vec()));
 }
 
+/// How many connections have replies that the kernel does not take, as the daemon reports it.
+fn with_unsent_output(client: &mut Client) -> usize {
+    let report = client.request(Op::Control, b"memreport\0").expect("a report");
+    let report = String::from_utf8_lossy(&report).into_owned();
+    let line = report.lines().find(|line| line.starts_with("connections "));
+    let number = line.and_then(|line| line.split(", ").nth(1)?.split(' ').next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no connections with unsent output in\n{report}"))
+}
+
 /// One wave: everybody sends, some far more than can be answered without their reading, nobody reads, all go away.
 /// Returns the anonymous memory while all are there and after they are gone, KiB.
 fn wave(daemon: &Daemon, count: usize) -> (u64, u64) {
@@ -135,7 +144,10 @@ fn wave(daemon: &Daemon, count: usize) -> (u64, u64) {
     // Connections are served in turn, so an answer to the last one means that all had theirs.
     let last = clients.last_mut().expect("a wave has clients");
     assert_eq!(last.reply().expect("a reply").header.req_id, 0);
-    assert_eq!(daemon.connect().read("/t/short"), Ok(vec![b's'; 100]), "a newcomer is served");
+    let mut newcomer = daemon.connect();
+    assert_eq!(newcomer.read("/t/short"), Ok(vec![b's'; 100]), "a newcomer is served");
+    wait::until("replies wait for all who asked for too much", || with_unsent_output(&mut newcomer) >= count / 16);
+    drop(newcomer);
     let full = daemon.anonymous_kib();
     drop(clients);
     wait::until("the daemon has closed the connections of a wave", || daemon.descriptors() <= descriptors);
