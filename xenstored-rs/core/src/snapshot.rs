@@ -150,8 +150,11 @@ mod tests {
         ]
     }
 
-    /// Everything that can be seen: path, value, owner, child list.
-    fn seen(view: View<'_>, store: &Store) -> Vec<(Vec<u8>, Vec<u8>, DomId, Vec<u8>)> {
+    /// What can be seen of a node: path, value, owner, child list.
+    type Sight = (Vec<u8>, Vec<u8>, DomId, Vec<u8>);
+
+    /// Everything that can be seen.
+    fn seen(view: View<'_>, store: &Store) -> Vec<Sight> {
         let mut seen = Vec::new();
         view.walk(store.root(), b"/", |path, id| {
             let (content, mut list) = (view.content(id), Vec::new());
