@@ -62,7 +62,17 @@ impl Client {
     ) -> io::Result<Self> {
         registry.register(&mut stream, token, Interest::READABLE)?;
         let pid = getsockopt(&stream.as_fd(), PeerCredentials).ok().map(|credentials| credentials.pid());
-        Ok(Self { stream, token, conn, pid, readable: false, closing: false, ended: false, blocked: false, listed: false })
+        Ok(Self {
+            stream,
+            token,
+            conn,
+            pid,
+            readable: false,
+            closing: false,
+            ended: false,
+            blocked: false,
+            listed: false,
+        })
     }
 
     /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again.

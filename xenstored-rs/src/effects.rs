@@ -122,6 +122,14 @@ impl Effects {
                 let (domid, quota, limit) = (hit.domid.0, hit.quota.name(), hit.limit);
                 self.admit((quota, u32::from(domid)), || warn!(domid, quota, limit, "a domain ran into its quota"));
             }
+            Note::SoftMemory { domid, bytes, limit, over } => self.admit(("soft-memory", u32::from(domid.0)), || {
+                let domid = domid.0;
+                if over {
+                    warn!(domid, bytes, limit, "a domain holds more memory than its soft limit");
+                } else {
+                    info!(domid, bytes, limit, "a domain is back below its soft limit of memory");
+                }
+            }),
             Note::BuffersFull { held } => self.complain("buffers", || {
                 warn!(held, "connections hold all the memory that they may; a new one was refused");
             }),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     id::{ConnId, DomId},
-    quota::{Limits, OwnLimits, QUOTAS, Quota},
+    quota::{Limit, Limits, OwnLimits, QUOTAS, Quota, within},
 };
 
 /// Feature bits that a domain may be offered (`XENSTORE_SERVER_FEATURE_*` of `xs_wire.h`).
@@ -44,6 +44,8 @@ pub(crate) struct Domain {
     /// Its shutdown was reported and it has not resumed since.
     pub(crate) shutdown_reported: bool,
     pub(crate) limits: OwnLimits,
+    /// It was reported to hold more memory than its soft limit.
+    pub(crate) over_soft_memory: bool,
     /// Most ever seen of what each quota counts.
     pub(crate) peak: [u64; QUOTAS],
 }
@@ -58,6 +60,7 @@ impl Domain {
             target: None,
             shutdown_reported: false,
             limits: OwnLimits::default(),
+            over_soft_memory: false,
             peak: [0; QUOTAS],
         }
     }
@@ -132,8 +135,18 @@ impl Domains {
 
     /// The hard limit of a domain; 0 is none.
     pub(crate) fn limit(&self, domid: DomId, quota: Quota) -> u32 {
-        let limit = crate::quota::Limit::Hard(quota);
+        let limit = Limit::Hard(quota);
         self.get(domid).map_or_else(|| self.limits.get(limit), |domain| domain.limits.get(limit, &self.limits))
+    }
+
+    /// Notes what memory a domain holds; where that crosses its soft limit, tells the limit and whether it is over it.
+    pub(crate) fn crosses_soft_memory(&mut self, domid: DomId, bytes: u64) -> Option<(u32, bool)> {
+        let domain = self.known.get_mut(&domid)?;
+        let limit = domain.limits.get(Limit::SoftMemory, &self.limits);
+        let over = !within(limit, bytes);
+        let crosses = over != domain.over_soft_memory;
+        domain.over_soft_memory = over;
+        crosses.then_some((limit, over))
     }
 
     /// Notes how much of a quota a domain uses, for the highest values seen.

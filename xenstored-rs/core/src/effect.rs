@@ -90,6 +90,17 @@ pub enum Question {
 pub enum Note {
     /// A domain ran into a quota.
     QuotaHit(QuotaHit),
+    /// A domain holds more memory than its soft limit, or no longer does.
+    SoftMemory {
+        /// The domain.
+        domid: DomId,
+        /// Bytes that it holds.
+        bytes: u64,
+        /// The soft limit.
+        limit: u32,
+        /// Whether it is over the limit now.
+        over: bool,
+    },
     /// All buffers are in use, and a connection was refused.
     BuffersFull {
         /// Bytes held.

@@ -263,6 +263,9 @@ impl Engine {
                 let usage = self.store.accounts.usage(domid);
                 self.domains.note(domid, Quota::Nodes, u64::from(usage.nodes));
                 self.domains.note(domid, Quota::Memory, usage.bytes);
+                if let Some((limit, over)) = self.domains.crosses_soft_memory(domid, usage.bytes) {
+                    self.effects.push_back(Effect::Note(Note::SoftMemory { domid, bytes: usage.bytes, limit, over }));
+                }
             }
         }
     }

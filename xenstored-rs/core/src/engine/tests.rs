@@ -257,3 +257,22 @@ fn told_domains_exist_only_when_told() {
     world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5)]));
     assert_eq!(world.call(conn, Op::GetFeature, 0, b"5\0"), Err("ENOENT".to_owned()));
 }
+
+#[test]
+fn crossing_the_soft_limit_of_memory_is_noted_once_each_way() {
+    let mut world = World::new();
+    let conn = world.socket();
+    world.call(conn, Op::SetQuota, 0, b"5\0soft-memory\x001000\0").unwrap();
+    world.call(conn, Op::Mkdir, 0, b"/d\0").unwrap();
+    world.call(conn, Op::SetPerms, 0, b"/d\0n5\0").unwrap();
+    for size in [500, 1500, 1600, 10] {
+        world.call(conn, Op::Write, 0, &[b"/d\0".as_slice(), &vec![b'x'; size]].concat()).unwrap();
+    }
+    let notes: Vec<bool> = std::iter::from_fn(|| world.engine.next_effect())
+        .filter_map(|effect| match effect {
+            Effect::Note(Note::SoftMemory { domid: DomId(5), limit: 1000, over, .. }) => Some(over),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(notes, [true, false]);
+}
