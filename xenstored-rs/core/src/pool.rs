@@ -27,10 +27,10 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Most bytes of a buffer that goes back to the free list; a larger one goes back to the system.
-    const LARGEST: usize = 32 << 10;
+    const LARGEST: usize = 8 << 10;
 
-    /// Most free buffers, 2 MiB at their largest; the rest go back to the system.
-    const MOST_FREE: usize = 64;
+    /// Most free buffers, 1 MiB at their largest; the rest go back to the system.
+    const MOST_FREE: usize = 128;
 
     pub(crate) fn new(cap: BufferCap) -> Self {
         Self { free: Vec::new(), held: 0, cap, peak: 0 }
