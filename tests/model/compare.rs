@@ -245,8 +245,10 @@ impl<'a> Pair<'a> {
         Ok([walk(self.wanted)?, walk(self.got)?])
     }
 
-    /// Both trees must be the same, and hold as many nodes of each domain as is said.
+    /// Both trees must be the same, hold as many nodes of each domain as is said, and pass the store's own check.
     pub(crate) fn compare_trees(&mut self) -> Result<(), String> {
+        self.request(LOOKER, 0, Op::Control, "check|")?;
+        self.compare_counts()?;
         let [wanted, got] = self.listings()?;
         if wanted != got {
             let extra: Vec<_> = got.iter().filter(|node| !wanted.contains(node)).collect();

@@ -5,7 +5,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
-use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Existence, Question, Quota, Time};
+use xenstore_core::{
+    CloseReason, Config, ConnId, DomId, DomainEvent, Effect, Engine, Existence, Note, Question, Quota, Time,
+};
 use xenstore_wire::{OK, XsError};
 
 /// The engine, and who is connected to it.
@@ -43,7 +45,8 @@ impl EngineStore {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Close { conn, .. } => {
+            Effect::Close { conn, reason } => {
+                assert!(!matches!(reason, CloseReason::Failed { .. }), "the engine panicked: {reason:?}");
                 self.connections.retain(|_, id| *id != conn);
                 self.engine.close(conn);
             }
@@ -60,6 +63,7 @@ impl EngineStore {
                 }
             }
             Effect::Ask { conn, .. } => self.engine.answer(conn, Ok(b"\0".to_vec())),
+            Effect::Note(Note::Mended(what)) => panic!("the accounts were wrong: {what}"),
             Effect::Note(_) | Effect::Trace(_) => {}
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Reliance {
     pub(crate) list: bool,
     /// The permissions do not change.
     pub(crate) permissions: bool,
-    /// It was removed: an empty list that was another meanwhile is not the same list.
+    /// It was removed, with whatever others wrote to it: what the transaction wrote there before is no excuse.
     pub(crate) removed: bool,
     /// The request was about this very node, so it counts as touched; one that goes with a node above it does not.
     pub(crate) named: bool,
@@ -131,13 +131,11 @@ impl Transaction {
 
     /// Whether something that was relied on is no longer so in the tree of now.
     pub(crate) fn conflicts(&self, now: &Tree) -> bool {
-        // An empty list is like any other empty list; of others the number tells.
-        let empty_both = |path: &[u8]| self.snapshot.list(path).is_empty() && now.list(path).is_empty();
         let broken = |(path, on): (&Vec<u8>, &Reliance)| match (self.snapshot.get(path), now.get(path)) {
             (None, None) => false,
             (Some(then), Some(node)) => {
                 (on.node && then.generation != node.generation)
-                    || (on.list && then.list_generation != node.list_generation && (on.removed || !empty_both(path)))
+                    || (on.list && then.list_generation != node.list_generation)
                     || (on.permissions && then.permissions != node.permissions)
             }
             _ => true,
@@ -145,14 +143,14 @@ impl Transaction {
         self.doomed || self.relied.iter().any(broken)
     }
 
-    /// Takes note that a domain died: rights that the log gives it must not reach the next bearer of its number.
+    /// Takes note that a domain died: rights that the transaction gives it must not reach the next bearer of its number.
     pub(crate) fn domain_died(&mut self, domid: u16) {
-        self.doomed |= self.log.iter().any(|change| match change {
-            Change::Create { permissions, .. } | Change::Permissions { permissions, .. } => {
-                permissions.iter().any(|entry| entry.domid == domid && !entry.ignored)
-            }
-            Change::Value { .. } | Change::Remove { .. } => false,
-        });
+        let gives = |change: &Change| matches!(change, Change::Create { .. } | Change::Permissions { .. });
+        let names = |path: &[u8]| {
+            let node = self.working.get(path);
+            node.is_some_and(|node| node.permissions.iter().any(|entry| entry.domid == domid && !entry.ignored))
+        };
+        self.doomed |= self.log.iter().any(|change| gives(change) && names(change.path()));
     }
 }
 
