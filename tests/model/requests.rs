@@ -154,29 +154,29 @@ impl Model {
     pub(crate) fn write(&mut self, origin: Origin, args: &[u8]) -> Answer {
         let (path, value) = payload::string_and_rest(args)?;
         let path = self.node_path(origin.conn, path)?;
-        self.put(origin, path, Some(value))
+        self.put(origin, &path, Some(value))
     }
 
     /// `MKDIR path`.
     pub(crate) fn mkdir(&mut self, origin: Origin, args: &[u8]) -> Answer {
         let path = self.node_path(origin.conn, payload::one_string(args)?)?;
-        self.put(origin, path, None)
+        self.put(origin, &path, None)
     }
 
     /// Gives a node a value, or makes sure that it is there.
-    fn put(&mut self, origin: Origin, path: Vec<u8>, value: Option<&[u8]>) -> Answer {
-        let fired = vec![Fired::subtree(&path)];
+    fn put(&mut self, origin: Origin, path: &[u8], value: Option<&[u8]>) -> Answer {
+        let fired = vec![Fired::subtree(path)];
         let tree = self.view(origin).clone();
-        if tree.get(&path).is_none() {
-            return self.create(origin, &tree, &path, value);
+        if tree.get(path).is_none() {
+            return self.create(origin, &tree, path, value);
         }
-        self.look_up(&tree, origin.conn, &path, WRITE)?;
-        self.rely(origin, &path, self.with_the_right(origin, Reliance::EXISTENCE))?;
+        self.look_up(&tree, origin.conn, path, WRITE)?;
+        self.rely(origin, path, self.with_the_right(origin, Reliance::EXISTENCE))?;
         let Some(value) = value else { return self.perform(origin, Vec::new(), Vec::new()) };
-        let changes = vec![Change::Value { path: path.clone(), value: value.to_vec() }];
+        let changes = vec![Change::Value { path: path.to_vec(), value: value.to_vec() }];
         let mut after = tree.clone();
         after.apply(&changes[0]);
-        if self.size_is_refused(origin.conn, &after, &path) {
+        if self.size_is_refused(origin.conn, &after, path) {
             return self.refuse(origin, XsError::NoSpc);
         }
         if self.memory_is_refused(origin.conn, &tree, &after) {

@@ -106,3 +106,16 @@ fn a_node_made_along_the_way_is_no_larger_than_any_other(#[values(model, engine)
     assert_eq!(talk.ask(G3, Op::Mkdir, &format!("{name}/d|")), Err(XsError::NoSpc), "the home would be too large");
     assert_eq!(talk.store.quota_counts(3).nodes, 1);
 }
+
+#[rstest]
+fn at_the_memory_limit_a_watch_still_has_its_first_event(#[values(model, engine)] make: Make) {
+    let mut talk = Talk::on(make());
+    let home = "/local/domain/3".len() + 24;
+    talk.ok(A, Op::SetQuota, &format!("3|memory|{}|", home + "/local/domain/3/x".len() + 1));
+    talk.ok(G3, Op::Watch, "x|t|");
+    assert_eq!(talk.paths(G3), ["x"]);
+    assert_eq!(talk.ask(G3, Op::Watch, "x|t|"), Err(XsError::Exist));
+    assert_eq!(talk.ask(G3, Op::Watch, "x|u|"), Err(XsError::NoMem));
+    talk.ok(A, Op::Write, "/local/domain/3/x|1");
+    assert!(talk.paths(G3).is_empty(), "the node filled what was left");
+}
