@@ -130,6 +130,10 @@ impl Effects {
                     info!(domid, bytes, limit, "a domain is back below its soft limit of memory");
                 }
             }),
+            Note::Slowed { domid, penalty } => self.admit(("slowed", u32::from(domid.0)), || {
+                let (domid, milliseconds) = (domid.0, penalty.as_millis());
+                warn!(domid, milliseconds, "a domain's writes spoil the transactions of others; it waits");
+            }),
             Note::BuffersFull { held } => self.complain("buffers", || {
                 warn!(held, "connections hold all the memory that they may; a new one was refused");
             }),

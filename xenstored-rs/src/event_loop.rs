@@ -135,7 +135,8 @@ impl EventLoop {
         }
         let retry = (self.accepting == Accepting::Paused).then_some(ACCEPT_RETRY);
         let log = self.effects.next_deadline().map(|deadline| deadline.saturating_sub(self.started.elapsed()));
-        [retry, log].into_iter().flatten().min()
+        let engine = self.engine.next_deadline().map(|deadline| deadline.0.saturating_sub(self.started.elapsed()));
+        [retry, log, engine].into_iter().flatten().min()
     }
 
     /// Notes what the kernel tells; false where the end is asked for.
@@ -319,7 +320,8 @@ impl EventLoop {
                     self.effects.trace(&moment, pid);
                 }
                 Effect::Note(note) => self.effects.note(note),
-                Effect::Release { .. } => {}
+                // Rings come with a later release: no domain has one here.
+                Effect::Release { .. } | Effect::Ignore { .. } => {}
             }
         }
     }
@@ -339,6 +341,7 @@ impl EventLoop {
                     warn!(client_pid, bytes, "a client does not read what it is sent; its connection is closed");
                 });
             }
+            CloseReason::RingIndex => {}
             CloseReason::Failed { what, op } => {
                 let op = Op::from_number(*op).map_or("unknown", Op::name);
                 error!(client_pid, op, what, "the daemon failed at a request; its connection is closed");

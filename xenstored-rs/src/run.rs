@@ -220,6 +220,7 @@ fn config(options: &Options) -> Config {
         existence: Existence::Assumed,
         limits,
         keep_orphans: options.keep_orphans,
+        event_timeout: options.watch_event_timeout,
         buffers: buffer_cap(),
     }
 }

@@ -1,5 +1,7 @@
 //! What an engine is started with.
 
+use std::time::Duration;
+
 use crate::{domain::Existence, id::DomId, pool::BufferCap, quota::Limits};
 
 /// Settings of an engine; the default is that of a host without options.
@@ -15,6 +17,8 @@ pub struct Config {
     pub limits: Limits,
     /// Nodes of a dead domain go to the privileged one in place of being removed.
     pub keep_orphans: bool,
+    /// How long an event waits for a guest that does not read; none is for ever.
+    pub event_timeout: Option<Duration>,
     /// What connections may hold in buffers.
     pub buffers: BufferCap,
 }
@@ -27,6 +31,7 @@ impl Default for Config {
             existence: Existence::Assumed,
             limits: Limits::default(),
             keep_orphans: false,
+            event_timeout: Some(Duration::from_secs(20)),
             buffers: BufferCap::default(),
         }
     }

@@ -1,13 +1,13 @@
 //! One client or guest, as the engine sees it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use xenstore_wire::Header;
 
 use crate::{
     effect::Question,
-    id::{DomId, TxId},
-    output::Output,
+    id::{DomId, Time, TxId},
+    output::{Cause, Output},
     permission::{Access, Permissions},
     pool::Pool,
     transaction::Transaction,
@@ -49,6 +49,8 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) kind: ConnectionKind,
+    /// Number among all connections that ever were.
+    pub(crate) life: u64,
     /// Bytes that came and are not served yet: the beginning of a request, or whole ones that wait for their turn.
     pub(crate) input: Vec<u8>,
     pub(crate) output: Output,
@@ -66,14 +68,26 @@ pub(crate) struct Connection {
     pub(crate) flushing: bool,
     /// Given up: nothing of it is served any more.
     pub(crate) closing: bool,
+    /// Requests of a guest that are not all delivered: their replies, and the events that they caused anywhere, each
+    /// with the number of messages that are missing.
+    pub(crate) outstanding: BTreeMap<u64, u32>,
+    /// Number of the next request of a guest.
+    pub(crate) next_request: u64,
+    /// Until when a guest that spoiled the transactions of others waits.
+    pub(crate) slowed_until: Time,
+    /// How long it waits the next time.
+    pub(crate) penalty: Duration,
+    /// In the list of alarms.
+    pub(crate) alarm: bool,
     /// Bytes of buffers that the pool was told of.
     accounted: usize,
 }
 
 impl Connection {
-    pub(crate) fn new(kind: ConnectionKind) -> Self {
+    pub(crate) fn new(kind: ConnectionKind, life: u64) -> Self {
         Self {
             kind,
+            life,
             input: Vec::new(),
             output: Output::default(),
             transactions: BTreeMap::new(),
@@ -84,6 +98,11 @@ impl Connection {
             ready: false,
             flushing: false,
             closing: false,
+            outstanding: BTreeMap::new(),
+            next_request: 0,
+            slowed_until: Time::default(),
+            penalty: Duration::ZERO,
+            alarm: false,
             accounted: 0,
         }
     }
@@ -117,11 +136,12 @@ impl Connection {
         self.accounted = now;
     }
 
-    /// Gives all buffers back.
-    pub(crate) fn release_buffers(&mut self, pool: &mut Pool) {
+    /// Gives all buffers back; returns what the messages that are dropped with them were caused by.
+    pub(crate) fn release_buffers(&mut self, pool: &mut Pool) -> Vec<Cause> {
         pool.give(std::mem::take(&mut self.input));
-        self.output.clear(pool);
+        let causes = self.output.clear(pool);
         self.account(pool);
+        causes
     }
 }
 
@@ -131,7 +151,7 @@ mod tests {
 
     #[test]
     fn transaction_numbers_skip_zero_and_those_in_use() {
-        let mut conn = Connection::new(ConnectionKind::Socket);
+        let mut conn = Connection::new(ConnectionKind::Socket, 1);
         assert_eq!(conn.next_tx(), TxId(1));
         conn.last_tx = u32::MAX - 1;
         assert_eq!(conn.next_tx(), TxId(u32::MAX));

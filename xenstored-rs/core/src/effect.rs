@@ -24,6 +24,18 @@ pub enum Effect {
         /// What it asked.
         question: Question,
     },
+    /// The connection of a domain is bad: put the error into its ring, serve the ring no more, but keep it until the domain
+    /// is gone. Its watches and transactions are dropped already.
+    Ignore {
+        /// The connection.
+        conn: ConnId,
+        /// The domain.
+        domid: DomId,
+        /// Why.
+        reason: CloseReason,
+        /// Whether the domain was offered to be told of errors.
+        tell: bool,
+    },
     /// A domain was released: unmap its ring, unbind its port. Its connection is closed already.
     Release {
         /// The domain.
@@ -48,6 +60,8 @@ pub enum CloseReason {
         /// Bytes that wait.
         bytes: usize,
     },
+    /// The indices of its ring cannot be.
+    RingIndex,
     /// The engine failed at its request: a fault of the daemon.
     Failed {
         /// What the panic said.
@@ -100,6 +114,13 @@ pub enum Note {
         limit: u32,
         /// Whether it is over the limit now.
         over: bool,
+    },
+    /// A domain's writes spoiled the transactions of others: it waits.
+    Slowed {
+        /// The domain.
+        domid: DomId,
+        /// How long.
+        penalty: std::time::Duration,
     },
     /// All buffers are in use, and a connection was refused.
     BuffersFull {

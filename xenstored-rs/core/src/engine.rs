@@ -1,7 +1,7 @@
 //! The engine: connections in, output and effects out.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -11,11 +11,12 @@ use xenstore_wire::{Header, Message, XsError, put_error, put_message, put_with, 
 use crate::{
     config::Config,
     connection::{Caller, Connection, ConnectionKind},
-    domain::Domains,
+    domain::{Domains, feature},
     effect::{CloseReason, Effect, Note, Trace},
     event::Change,
     id::{ConnId, DomId, Time, TxId},
-    node::Generation,
+    node::{Generation, NodeId},
+    output::Cause,
     permission::PermissionCache,
     pool::Pool,
     quota::Quota,
@@ -58,6 +59,16 @@ pub struct Engine {
     pub(crate) in_hand: Option<Box<Transaction>>,
     /// Changes of the request that is being served, whose events follow its reply.
     pub(crate) changes: Vec<Change>,
+    /// The request that is being served, where it is a guest's.
+    pub(crate) cause: Option<Cause>,
+    /// Which guest changed a node last while transactions are open.
+    pub(crate) writers: BTreeMap<NodeId, DomId>,
+    /// Connections to be looked at at a time.
+    pub(crate) alarms: BTreeSet<(Time, ConnId, u64)>,
+    /// Number of connections that ever were.
+    pub(crate) lives: u64,
+    /// Where replies are written before they join the output.
+    scratch: Vec<u8>,
     /// Scratch of the event fan-out.
     pub(crate) fired: Vec<Fired>,
     ready: VecDeque<ConnId>,
@@ -86,6 +97,11 @@ impl Engine {
             now: Time::default(),
             in_hand: None,
             changes: Vec::new(),
+            cause: None,
+            writers: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            lives: 0,
+            scratch: Vec::new(),
             fired: Vec::new(),
             ready: VecDeque::new(),
             flush: VecDeque::new(),
@@ -111,7 +127,8 @@ impl Engine {
     }
 
     pub(crate) fn open(&mut self, kind: ConnectionKind) -> ConnId {
-        let index = self.connections.insert(Connection::new(kind));
+        self.lives += 1;
+        let index = self.connections.insert(Connection::new(kind, self.lives));
         let conn = ConnId(u32::try_from(index).expect("fewer connections than a u32 counts"));
         self.trace(|_| Trace::Create { kind: "connection", conn });
         conn
@@ -143,6 +160,7 @@ impl Engine {
     /// Serves connections that have whole requests left, each within its budget.
     pub fn step(&mut self, now: Time) {
         self.now = now;
+        self.ring_alarms();
         for _ in 0..self.ready.len() {
             let Some(conn) = self.ready.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(conn.index()) {
@@ -161,7 +179,7 @@ impl Engine {
     /// Whether bytes of this connection should be read now: false while it has requests waiting.
     #[must_use]
     pub fn wants_input(&self, conn: ConnId) -> bool {
-        self.connections.get(conn.index()).is_some_and(|connection| !connection.ready && connection.may_serve())
+        self.connections.get(conn.index()).is_some_and(|connection| !connection.ready) && self.may_serve(conn)
     }
 
     fn serve_input(&mut self, conn: ConnId) {
@@ -177,15 +195,16 @@ impl Engine {
     }
 
     /// After a connection was served: more in this turn, later, or never.
-    fn settle(&mut self, conn: ConnId) {
+    pub(crate) fn settle(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        let more = matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
-        if more && connection.may_serve() && !connection.ready {
+        connection.account(&mut self.pool);
+        let more = !connection.ready && matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
+        if more
+            && self.may_serve(conn)
+            && let Some(connection) = self.connections.get_mut(conn.index())
+        {
             connection.ready = true;
             self.ready.push_back(conn);
-        }
-        if let Some(connection) = self.connections.get_mut(conn.index()) {
-            connection.account(&mut self.pool);
         }
     }
 
@@ -193,7 +212,7 @@ impl Engine {
     fn serve(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         for _ in 0..BUDGET {
-            if !self.connections.get(conn.index()).is_some_and(Connection::may_serve) {
+            if !self.may_serve(conn) {
                 break;
             }
             match split_message(rest) {
@@ -216,8 +235,9 @@ impl Engine {
         let Message { header, payload } = message;
         self.trace(|engine| Trace::In { conn, domid: engine.domid(conn), header, payload: payload.to_vec() });
         let outcome = catch_unwind(AssertUnwindSafe(|| self.reply(conn, header, payload)));
+        self.cause = None;
         if let Err(panic) = outcome {
-            self.changes.clear();
+            self.discard_changes();
             self.abort_in_hand();
             let what = panic
                 .downcast_ref::<&str>()
@@ -234,22 +254,24 @@ impl Engine {
             let _taken = self.take_in_hand(conn, header.tx_id);
             panic!("told to fail");
         }
-        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        let mut out = std::mem::take(connection.output.buffer(&mut self.pool));
-        let before = out.len();
+        self.begin_request(conn);
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
         let failed = put_with(&mut out, &header, |out| request::handle(self, conn, header, payload, out)).err();
         match failed {
             Some(request::Failure::Error(error)) => put_error(&mut out, &header, error),
             Some(request::Failure::Asked) | None => {}
         }
-        let appended = out.len() - before;
-        self.trace_out(conn, &out[before..]);
-        if let Some(connection) = self.connections.get_mut(conn.index()) {
-            *connection.output.buffer(&mut self.pool) = out;
+        if let Some(connection) = self.connections.get_mut(conn.index())
+            && !out.is_empty()
+        {
+            connection.output.buffer(&mut self.pool).extend_from_slice(&out);
+            connection.output.mark(out.len(), self.cause, None);
+            self.cause.into_iter().for_each(|cause| self.caused(cause));
+            self.trace_out(conn, &out);
+            self.has_output(conn, out.len());
         }
-        if appended > 0 {
-            self.has_output(conn, appended);
-        }
+        self.scratch = out;
         if !self.changes.is_empty() {
             self.fire_changes();
         }
@@ -322,6 +344,12 @@ impl Engine {
     pub fn sent(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         connection.output.sent(count, &mut self.pool);
+        while let Some(cause) =
+            self.connections.get_mut(conn.index()).and_then(|connection| connection.output.next_delivered())
+        {
+            self.delivered(cause);
+        }
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         let unsent = connection.output.unsent().len();
         if unsent > OUTPUT_CAP && connection.kind == ConnectionKind::Socket {
             self.give_up(conn, CloseReason::OutputFull { bytes: unsent });
@@ -333,21 +361,55 @@ impl Engine {
     pub fn close(&mut self, conn: ConnId) {
         self.abort_all(conn);
         let Some(mut connection) = self.connections.try_remove(conn.index()) else { return };
-        connection.release_buffers(&mut self.pool);
+        let causes = connection.release_buffers(&mut self.pool);
+        causes.into_iter().for_each(|cause| self.delivered(cause));
         self.watches.unregister_all(conn);
         self.trace(|_| Trace::Destroy { kind: "connection", conn });
     }
 
-    /// Stops serving a connection and asks the shell to close it.
+    /// Stops serving a connection. The shell is asked to close a socket; the ring of a domain is only served no more, since
+    /// a domain that misbehaves is not gone.
     pub(crate) fn give_up(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         if connection.closing {
             return;
         }
         connection.closing = true;
+        let kind = connection.kind;
         self.pool.give(std::mem::take(&mut connection.input));
         self.abort_all(conn);
-        self.effects.push_back(Effect::Close { conn, reason });
+        match kind {
+            ConnectionKind::Socket => self.effects.push_back(Effect::Close { conn, reason }),
+            ConnectionKind::Domain(domid) => {
+                self.reset_watches(conn);
+                self.drop_output(conn);
+                let tell = self.domains.features(domid) & feature::ERROR != 0;
+                self.effects.push_back(Effect::Ignore { conn, domid, reason, tell });
+            }
+        }
+    }
+
+    /// The indices of a domain's ring cannot be: it is served no more.
+    pub fn ring_failed(&mut self, conn: ConnId) {
+        self.give_up(conn, CloseReason::RingIndex);
+    }
+
+    /// Drops all that waits for a connection, and all that it sent and is not served.
+    pub(crate) fn drop_output(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let causes = connection.release_buffers(&mut self.pool);
+        causes.into_iter().for_each(|cause| self.delivered(cause));
+    }
+
+    /// Forgets changes whose events will not be sent.
+    fn discard_changes(&mut self) {
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                Change::Removed { root, .. } => self.store.bury(root),
+                Change::Committed { removed, .. } => removed.into_iter().for_each(|(_, root)| self.store.bury(root)),
+                Change::Set { .. } | Change::Registered(_) | Change::Released(_) => {}
+            }
+        }
     }
 
     /// The next thing that the shell should do.

@@ -224,18 +224,24 @@ fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8], dropping: D
             return;
         }
     }
-    let before = connection.output.unsent().len();
-    connection.output.push_event(&mut engine.pool, shown, &watch.token);
-    let unsent = connection.output.unsent();
-    let event = if unsent.len() > before { unsent.len() - before } else { 0 };
-    connection.account(&mut engine.pool);
-    if event > 0 {
-        if engine.is_tracing() {
-            let message = engine.output(conn)[before..].to_vec();
-            engine.trace_out(conn, &message);
-        }
-        engine.has_output(conn, event);
+    if !connection.output.push_event(&mut engine.pool, shown, &watch.token) {
+        return;
     }
+    let (unsent, size) = (connection.output.unsent().len(), len + HEADER_SIZE);
+    connection.account(&mut engine.pool);
+    // The first event of a watch belongs to no request: a client that registers watches is not to stall over it.
+    let cause = engine.cause.filter(|_| dropping == Dropping::OverMemory);
+    let expires = engine.expiry(conn);
+    if let Some(connection) = engine.connections.get_mut(conn.index()) {
+        connection.output.mark(size, cause, expires);
+    }
+    cause.into_iter().for_each(|cause| engine.caused(cause));
+    expires.into_iter().for_each(|time| engine.set_alarm(conn, time));
+    if engine.is_tracing() {
+        let message = engine.output(conn)[unsent - size..].to_vec();
+        engine.trace_out(conn, &message);
+    }
+    engine.has_output(conn, size);
 }
 
 /// What the shell tells of domains.

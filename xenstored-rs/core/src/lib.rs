@@ -14,6 +14,7 @@ mod domain;
 mod effect;
 mod engine;
 mod event;
+mod flow;
 mod id;
 mod lifecycle;
 mod node;

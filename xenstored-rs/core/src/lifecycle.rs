@@ -36,9 +36,14 @@ impl Engine {
     fn restart(&mut self, conn: ConnId) {
         self.reset_watches(conn);
         if let Some(connection) = self.connections.get_mut(conn.index()) {
-            connection.release_buffers(&mut self.pool);
             connection.asked = None;
+            connection.outstanding.clear();
+            // What its requests of the earlier life cause later is not counted against the new one.
+            self.lives += 1;
+            connection.life = self.lives;
+            connection.alarm = false;
         }
+        self.drop_output(conn);
     }
 
     /// Forgets a domain that is introduced: its watches first, then what it owned, then the news of its going.

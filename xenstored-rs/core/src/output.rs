@@ -7,7 +7,10 @@ use std::{
 
 use xenstore_wire::put_event;
 
-use crate::pool::Pool;
+use crate::{
+    id::{ConnId, Time},
+    pool::Pool,
+};
 
 /// Replies and events of a connection, serialised, in the order in which they leave.
 #[derive(Debug, Default)]
@@ -18,6 +21,29 @@ pub(crate) struct Output {
     /// Bytes that were sent and dropped from the front since the connection opened.
     base: u64,
     backlog: Option<Box<Backlog>>,
+    /// Messages that somebody waits for or that may expire, in the order in which they leave.
+    marks: VecDeque<Mark>,
+}
+
+/// A request of a guest that is outstanding until all that it caused is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) conn: ConnId,
+    /// The connection's number among all that ever were: `conn` may be another by now.
+    pub(crate) life: u64,
+    /// The request's number on that connection.
+    pub(crate) request: u64,
+}
+
+/// A message whose delivery or age matters.
+#[derive(Debug)]
+struct Mark {
+    /// Where it begins and ends, counted from the opening of the connection.
+    start: u64,
+    end: u64,
+    cause: Option<Cause>,
+    /// When it is dropped, if nothing of it was sent by then.
+    expires: Option<Time>,
 }
 
 /// Events that wait since the receiver does not read.
@@ -41,18 +67,73 @@ impl Output {
 
     /// Appends an event. One that is the same as an event still waiting for a receiver that does not read is left out:
     /// it would tell nothing new. Special events count each, so they are always kept.
-    pub(crate) fn push_event(&mut self, pool: &mut Pool, path: &[u8], token: &[u8]) {
+    /// Tells whether it was appended.
+    pub(crate) fn push_event(&mut self, pool: &mut Pool, path: &[u8], token: &[u8]) -> bool {
         let special = path.first() == Some(&b'@');
         let start = self.base + (self.bytes.len() as u64);
         if let Some(backlog) = self.backlog.as_mut().filter(|_| !special) {
             let event: Rc<[u8]> = [path, b"\0", token].concat().into();
             if !backlog.waiting.insert(Rc::clone(&event)) {
-                return;
+                return false;
             }
             backlog.bytes += event.len();
             backlog.order.push_back((start, event));
         }
         put_event(self.buffer(pool), path, token);
+        true
+    }
+
+    /// Marks the last `len` bytes as a message whose delivery or age matters.
+    pub(crate) fn mark(&mut self, len: usize, cause: Option<Cause>, expires: Option<Time>) {
+        if cause.is_some() || expires.is_some() {
+            let end = self.base + self.bytes.len() as u64;
+            self.marks.push_back(Mark { start: end - len as u64, end, cause, expires });
+        }
+    }
+
+    /// What a message was caused by that is delivered by now, until there is no more.
+    pub(crate) fn next_delivered(&mut self) -> Option<Cause> {
+        let front = self.base + self.sent as u64;
+        while self.marks.front().is_some_and(|mark| mark.end <= front) {
+            if let Some(cause) = self.marks.pop_front().and_then(|mark| mark.cause) {
+                return Some(cause);
+            }
+        }
+        None
+    }
+
+    /// When the next message expires.
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
+        self.marks.iter().find_map(|mark| mark.expires)
+    }
+
+    /// Drops the messages that expired; returns what they were caused by.
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<Cause> {
+        let front = self.base + self.sent as u64;
+        let expired = |mark: &Mark| mark.start >= front && mark.expires.is_some_and(|expires| expires <= now);
+        let mut causes = Vec::new();
+        if !self.marks.iter().any(expired) {
+            return causes;
+        }
+        let place = |offset: u64, base: u64| usize::try_from(offset - base).unwrap_or(usize::MAX);
+        let (mut kept, mut done, mut cut) = (Vec::with_capacity(self.bytes.len()), 0, 0);
+        for mut mark in std::mem::take(&mut self.marks) {
+            if expired(&mark) {
+                kept.extend_from_slice(&self.bytes[done..place(mark.start, self.base)]);
+                done = place(mark.end, self.base);
+                cut += mark.end - mark.start;
+                causes.extend(mark.cause);
+            } else {
+                mark.start -= cut;
+                mark.end -= cut;
+                self.marks.push_back(mark);
+            }
+        }
+        kept.extend_from_slice(&self.bytes[done..]);
+        self.bytes = kept;
+        // What stands where has changed: events fall together with later ones only.
+        self.backlog = Some(Box::default());
+        causes
     }
 
     /// What waits to be sent.
@@ -87,10 +168,11 @@ impl Output {
         }
     }
 
-    /// Drops everything that is not sent.
-    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+    /// Drops everything that is not sent; returns what it was caused by.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) -> Vec<Cause> {
         let all = self.unsent().len();
         self.sent(all, pool);
+        std::iter::from_fn(|| self.next_delivered()).collect()
     }
 
     /// Bytes of memory that the buffer takes.
@@ -145,6 +227,41 @@ mod tests {
         output.push_event(&mut pool, b"/b", b"t");
         let count = |what: &[u8]| output.unsent().windows(what.len()).filter(|window| *window == what).count();
         assert_eq!((count(b"/a\0t\0"), count(b"/b\0t\0")), (2, 1));
+    }
+
+    #[test]
+    fn what_is_delivered_is_told_in_order_and_once() {
+        let (mut pool, mut output) = (Pool::new(BufferCap::default()), Output::default());
+        let cause = |request| Cause { conn: ConnId(1), life: 1, request };
+        for request in 0..3 {
+            output.buffer(&mut pool).extend_from_slice(b"0123456789");
+            output.mark(10, Some(cause(request)), None);
+        }
+        output.sent(9, &mut pool);
+        assert_eq!(output.next_delivered(), None);
+        output.sent(12, &mut pool);
+        assert_eq!((output.next_delivered(), output.next_delivered()), (Some(cause(0)), Some(cause(1))));
+        assert_eq!(output.next_delivered(), None);
+        assert_eq!(output.clear(&mut pool), [cause(2)]);
+    }
+
+    #[test]
+    fn old_events_go_unless_they_began_to_leave() {
+        let (mut pool, mut output) = (Pool::new(BufferCap::default()), Output::default());
+        let time = |seconds| Time(std::time::Duration::from_secs(seconds));
+        for (name, expires) in [(b"aaaa", Some(1)), (b"bbbb", None), (b"cccc", Some(2)), (b"dddd", Some(9))] {
+            output.buffer(&mut pool).extend_from_slice(name);
+            output.mark(4, None, expires.map(time));
+        }
+        output.sent(1, &mut pool);
+        assert_eq!(output.next_expiry(), Some(time(1)));
+        output.expire(time(5));
+        assert_eq!(output.unsent(), b"aaabbbbdddd");
+        output.sent(3, &mut pool);
+        assert_eq!(output.next_delivered(), None);
+        assert_eq!(output.next_expiry(), Some(time(9)));
+        output.expire(time(9));
+        assert_eq!(output.unsent(), b"bbbb");
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Snapshots {
         Vec::new()
     }
 
+    /// Whether no snapshot is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Puts a node's content aside, if a snapshot needs it.
     pub(crate) fn keep_content(&mut self, id: NodeId, node: &Node) {
         if let Some(mut newest) = self.open.last_entry()

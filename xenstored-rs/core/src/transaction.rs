@@ -6,8 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xenstore_wire::XsError;
-
 use crate::{
     accounts::Accounts,
     children::Children,
@@ -380,16 +378,16 @@ impl Transaction {
     /// Whether all that the transaction relied on is still so.
     ///
     /// # Errors
-    /// `EAGAIN` where it is not.
-    pub(crate) fn validate(&self, store: &Store) -> Result<(), XsError> {
+    /// The node that changed meanwhile, where it is one.
+    pub(crate) fn validate(&self, store: &Store) -> Result<(), Option<NodeId>> {
         if self.outdated {
-            return Err(XsError::Again);
+            return Err(None);
         }
         if !store.changed_after(self.generation) {
             return Ok(());
         }
-        let holds = self.touched.iter().all(|(path, touched)| self.holds(store, path, touched));
-        if holds { Ok(()) } else { Err(XsError::Again) }
+        let conflict = self.touched.iter().find(|(path, touched)| !self.holds(store, path, touched));
+        conflict.map_or(Ok(()), |(path, touched)| Err(touched.base.or_else(|| store.find(path))))
     }
 
     fn holds(&self, store: &Store, path: &[u8], touched: &Touched) -> bool {

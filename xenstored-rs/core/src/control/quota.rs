@@ -106,6 +106,7 @@ impl Engine {
         set(Quota::Memory, nodes.bytes + connection.map_or(0, |connection| connection.bytes() as u64));
         if let Some(connection) = connection {
             set(Quota::Watches, u64::from(connection.watches));
+            set(Quota::Outstanding, connection.outstanding.len() as u64);
             set(Quota::Transactions, connection.transactions.len() as u64);
             let most = connection.transactions.values().map(|transaction| transaction.touched_count()).max();
             set(Quota::TransactionNodes, most.unwrap_or(0) as u64);

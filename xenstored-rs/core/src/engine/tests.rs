@@ -276,3 +276,11 @@ fn crossing_the_soft_limit_of_memory_is_noted_once_each_way() {
         .collect();
     assert_eq!(notes, [true, false]);
 }
+
+#[test]
+fn a_guest_hears_of_its_own_watch_and_writes() {
+    let mut world = World::new();
+    let guest = world.engine.introduce(DomId(5));
+    world.send(guest, Op::Watch, 0, b"x\0t\0");
+    assert_eq!(world.take(guest), [Got::Reply(Op::Watch.number(), b"OK\0".to_vec()), event("x", "t")]);
+}

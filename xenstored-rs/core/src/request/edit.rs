@@ -5,13 +5,12 @@ use xenstore_wire::XsError;
 use super::Request;
 use crate::{
     accounts::Accounts,
-    connection::Connection,
     effect::{Effect, Note},
     engine::Engine,
     event::Change,
     id::DomId,
     node::{self, NodeId},
-    path::names,
+    path::{names, parent},
     permission::{Access, Permissions},
     quota::{Quota, QuotaHit, within},
     reliance::Relied,
@@ -132,13 +131,6 @@ fn accounts(engine: &Engine) -> &Accounts {
     engine.in_hand.as_ref().map_or(&engine.store.accounts, |transaction| transaction.accounts())
 }
 
-/// Bytes that a domain holds, nodes and all else.
-pub(super) fn memory(engine: &Engine, domid: DomId) -> u64 {
-    let connection = engine.domains.get(domid).and_then(|domain| domain.connection);
-    let connection = connection.and_then(|conn| engine.connections.get(conn.index())).map_or(0, Connection::bytes);
-    accounts(engine).usage(domid).bytes + (connection as u64)
-}
-
 /// Refuses `more` bytes for a node of `owner` where that domain would then hold more than it may.
 fn may_hold(
     engine: &mut Engine,
@@ -153,7 +145,10 @@ fn may_hold(
     }
     let in_hand = engine.in_hand.as_ref().filter(|_| owner == request.caller.domid);
     let in_hand = in_hand.map_or(0, |transaction| transaction.bytes);
-    if within(limit, memory(engine, owner) + ((in_hand + more) as u64)) {
+    // What a transaction makes counts as if it were there already.
+    let (seen, real) = (accounts(engine).usage(owner).bytes, engine.store.accounts.usage(owner).bytes);
+    let held = engine.memory(owner) - real + seen;
+    if within(limit, held + ((in_hand + more) as u64)) {
         return Ok(());
     }
     Err(refuse(engine, request, Quota::Memory, error))
@@ -188,6 +183,7 @@ pub(super) fn set_value(
         Some(transaction) => transaction.set_value(&mut engine.store, id, path, value.into(), generation),
         None => {
             engine.store.set_value(id, value.into(), generation);
+            engine.note_writer(request.conn, [id]);
             changed(engine, path, None);
         }
     }
@@ -214,6 +210,8 @@ pub(super) fn create(
         Some(transaction) => transaction.create(&mut engine.store, path, value, &permissions, generation),
         None => {
             engine.store.create(path, value, &permissions, generation);
+            let made = engine.store.find(path);
+            engine.note_writer(request.conn, made.into_iter().chain([nearest.id]));
             changed(engine, path, None);
         }
     }
@@ -275,6 +273,7 @@ pub(super) fn set_permissions(
         Some(transaction) => transaction.set_permissions(&mut engine.store, id, path, permissions, generation),
         None => {
             engine.store.set_permissions(id, path.len(), permissions, generation);
+            engine.note_writer(request.conn, [id]);
             changed(engine, path, Some(old));
         }
     }
@@ -282,12 +281,14 @@ pub(super) fn set_permissions(
 }
 
 /// Removes a node that exists, with all below it.
-pub(super) fn remove(engine: &mut Engine, path: &[u8]) {
+pub(super) fn remove(engine: &mut Engine, request: &Request<'_>, path: &[u8]) {
     let generation = engine.next_generation();
     match &mut engine.in_hand {
         Some(transaction) => transaction.remove(&mut engine.store, path, generation),
         None => {
             if let Some(root) = engine.store.remove(path, generation) {
+                let above = engine.store.find(parent(path));
+                engine.note_writer(request.conn, above.into_iter().chain([root]));
                 engine.changes.push(Change::Removed { path: path.into(), root });
             }
         }

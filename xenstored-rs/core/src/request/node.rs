@@ -105,7 +105,7 @@ pub(super) fn rm(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) 
         Look::Found(_) if path == b"/" => Err(XsError::Inval.into()),
         Look::Found(id) => {
             rely(engine, request, path, Some(id), Relied::SUBTREE)?;
-            edit::remove(engine, path);
+            edit::remove(engine, request, path);
             ok(out)
         }
         Look::Missing(Nearest { id, missing: 1, .. }) => {

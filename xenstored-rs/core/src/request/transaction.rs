@@ -46,7 +46,10 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
     let refused = match commit {
         true if transaction.poisoned => Some(XsError::NoMem),
         true if !transaction.is_read_only() => {
-            let held = transaction.validate(&engine.store);
+            let held = transaction.validate(&engine.store).map_err(|node| {
+                engine.blame(request.conn, node);
+                XsError::Again
+            });
             held.and_then(|()| check_growth(engine, request, &transaction)).err()
         }
         _ => None,
@@ -67,6 +70,8 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
     };
     let generation = engine.next_generation();
     let removed = transaction.apply(&mut engine.store, generation);
+    let written: Vec<_> = transaction.changes().into_iter().filter_map(|(path, _)| engine.store.find(path)).collect();
+    engine.note_writer(request.conn, written);
     engine.changes.push(Change::Committed { transaction, before, removed });
     ok(out)
 }

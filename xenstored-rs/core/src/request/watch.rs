@@ -2,11 +2,7 @@
 
 use xenstore_wire::{XsError, payload};
 
-use super::{
-    Outcome, Request, check_path_len,
-    edit::{hit, memory},
-    ok,
-};
+use super::{Outcome, Request, check_path_len, edit::hit, ok};
 use crate::{
     domain::feature,
     effect::Trace,
@@ -47,7 +43,7 @@ pub(super) fn watch(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
         if !within(engine.domains.limit(caller.domid, Quota::Watches), u64::from(held) + 1) {
             return Err(hit(engine, request, Quota::Watches).into());
         }
-        if !within(engine.domains.limit(caller.domid, Quota::Memory), memory(engine, caller.domid) + (size as u64)) {
+        if !within(engine.domains.limit(caller.domid, Quota::Memory), engine.memory(caller.domid) + (size as u64)) {
             hit(engine, request, Quota::Memory);
             return Err(XsError::NoMem.into());
         }
