@@ -11,7 +11,9 @@ use crate::{
     watch::{Fired, Watch, may_know},
 };
 use std::collections::{BTreeMap, BTreeSet};
-use xenstore_wire::{Decoder, HEADER_SIZE, Header, Op, PAYLOAD_MAX, XsError, payload, put_error, put_event, put_message};
+use xenstore_wire::{
+    Decoder, HEADER_SIZE, Header, Op, PAYLOAD_MAX, XsError, payload, put_error, put_event, put_message,
+};
 
 /// One end that is served.
 #[derive(Debug)]

@@ -53,7 +53,7 @@ pub(crate) fn compare(make: fn() -> Box<dyn Store>) {
     seed[..8].copy_from_slice(&number("XS_SEED", SEED).to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::XorShift, &seed));
     let seen = RefCell::new(Tally::new());
-    let result = runner.run(&proptest::collection::vec(step(), 60..100), |steps| {
+    let result = runner.run(&proptest::collection::vec(step(), 60..76), |steps| {
         let tally = play(make, &steps).map_err(TestCaseError::fail)?;
         for (what, count) in tally {
             *seen.borrow_mut().entry(what).or_default() += count;
