@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use std::{ffi::OsStr, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
+use std::{ffi::OsStr, fs::OpenOptions, io, io::Write, os::unix::fs::OpenOptionsExt};
 
 use tracing::{info, warn};
 use xenstore_core::{ConnId, Note, Question, Time, Trace as Moment};
@@ -156,8 +156,7 @@ impl Effects {
             }
             Question::Report { file, text } => {
                 let path = self.files.resolve(Path::new(OsStr::from_bytes(&file))).map_err(|_| XsError::Inval)?;
-                let append = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-                append.and_then(|mut file| file.write_all(&text)).map_err(|error| failed(&error))?;
+                append(&path, &text).map_err(|error| failed(&error))?;
                 Ok(xenstore_wire::OK.to_vec())
             }
             Question::Introduce { domid, .. } => {
@@ -227,11 +226,21 @@ impl Effects {
     }
 }
 
+/// Appends to a regular file; anything else could make the daemon wait.
+fn append(path: &Path, text: &[u8]) -> io::Result<()> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    file.write_all(text)
+}
+
 /// The error of the wire that a failed file operation comes closest to.
 fn failed(error: &(dyn std::error::Error + 'static)) -> XsError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if let Some(errno) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+        if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
             return XsError::ALL.iter().copied().find(|error| error.errno() == errno).unwrap_or(XsError::Inval);
         }
         cause = error.source();

@@ -15,6 +15,7 @@ use xenstore_wire::Op;
 
 use crate::client::{Client, Reading, Writing};
 use crate::effects::Effects;
+use crate::heap;
 use crate::signals::{Signal, Signals};
 use crate::turn_times::TurnTimes;
 
@@ -65,6 +66,8 @@ pub(crate) struct EventLoop {
     exhausted: bool,
     effects: Effects,
     turns: TurnTimes,
+    /// When the heap is looked at next; none where nothing happened since.
+    trim_at: Option<Duration>,
     started: Instant,
     buffer: Box<[u8]>,
 }
@@ -96,6 +99,7 @@ impl EventLoop {
             exhausted: false,
             effects,
             turns: TurnTimes::default(),
+            trim_at: None,
             started: Instant::now(),
             buffer: vec![0; READ_SIZE].into_boxed_slice(),
         })
@@ -120,11 +124,24 @@ impl EventLoop {
                 return Ok(());
             }
             more = self.turn(now);
+            self.look_at_heap(now.0, !events.is_empty());
             let took = began.elapsed();
             self.turns.record(took);
             if took > LONG_TURN {
                 warn!(milliseconds = took.as_millis(), "a turn of the loop took long");
             }
+        }
+    }
+
+    /// Gives free memory back a while after something was served.
+    fn look_at_heap(&mut self, now: Duration, served: bool) {
+        match self.trim_at {
+            Some(due) if due <= now => {
+                heap::trim();
+                self.trim_at = None;
+            }
+            None if served => self.trim_at = Some(now + heap::CALM),
+            _ => {}
         }
     }
 
@@ -136,7 +153,8 @@ impl EventLoop {
         let retry = (self.accepting == Accepting::Paused).then_some(ACCEPT_RETRY);
         let log = self.effects.next_deadline().map(|deadline| deadline.saturating_sub(self.started.elapsed()));
         let engine = self.engine.next_deadline().map(|deadline| deadline.0.saturating_sub(self.started.elapsed()));
-        [retry, log, engine].into_iter().flatten().min()
+        let trim = self.trim_at.map(|due| due.saturating_sub(self.started.elapsed()));
+        [retry, log, engine, trim].into_iter().flatten().min()
     }
 
     /// Notes what the kernel tells; false where the end is asked for.

@@ -258,12 +258,8 @@ impl Trace {
     /// would break the line are escaped unless they are line breaks.
     pub fn print(&mut self, text: &[u8]) {
         if self.sink.is_some() {
-            for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
-                if number > 0 {
-                    self.buffer.push(b'\n');
-                }
-                put_payload(&mut self.buffer, line);
-            }
+            self.buffer.extend_from_slice(b"control: ");
+            put_payload(&mut self.buffer, text);
             self.end_line();
         }
     }

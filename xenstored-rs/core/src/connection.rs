@@ -77,6 +77,8 @@ pub(crate) struct Connection {
     pub(crate) slowed_until: Time,
     /// How long it waits the next time.
     pub(crate) penalty: Duration,
+    /// When it last took anything that waited for it, or nothing waited.
+    pub(crate) progress: Time,
     /// In the list of alarms.
     pub(crate) alarm: bool,
     /// Bytes of buffers that the pool was told of.
@@ -102,6 +104,7 @@ impl Connection {
             next_request: 0,
             slowed_until: Time::default(),
             penalty: Duration::ZERO,
+            progress: Time::default(),
             alarm: false,
             accounted: 0,
         }

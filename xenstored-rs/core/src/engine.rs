@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
 };
 
 use slab::Slab;
@@ -33,8 +34,14 @@ const BUDGET: usize = 64;
 /// Unsent bytes at which a connection's next request waits until it has read.
 pub(crate) const OUTPUT_PAUSE: usize = 16 << 10;
 
-/// Unsent bytes, after an attempt to send them, at which a socket connection is closed: it does not read.
+/// Unsent bytes that a socket connection may have while it takes nothing.
 pub(crate) const OUTPUT_CAP: usize = 1 << 20;
+
+/// How long a socket connection with more than that may take nothing before it is closed: it does not read.
+pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Unsent bytes, after an attempt to send them, at which a socket connection is closed however it reads.
+pub(crate) const OUTPUT_LIMIT: usize = 64 << 20;
 
 /// Bytes appended to outputs in one turn after which the shell should send before it serves on.
 const OUTPUT_URGENT: usize = 4 << 20;
@@ -344,17 +351,33 @@ impl Engine {
     pub fn sent(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         connection.output.sent(count, &mut self.pool);
+        if count > 0 || connection.output.unsent().is_empty() {
+            connection.progress = self.now;
+        }
         while let Some(cause) =
             self.connections.get_mut(conn.index()).and_then(|connection| connection.output.next_delivered())
         {
             self.delivered(cause);
         }
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        let unsent = connection.output.unsent().len();
-        if unsent > OUTPUT_CAP && connection.kind == ConnectionKind::Socket {
-            self.give_up(conn, CloseReason::OutputFull { bytes: unsent });
+        if connection.kind == ConnectionKind::Socket && connection.output.unsent().len() > OUTPUT_CAP {
+            self.check_patience(conn);
         }
         self.settle(conn);
+    }
+
+    /// Gives up a socket connection that does not read what waits for it; looks again later at one that may.
+    pub(crate) fn check_patience(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get(conn.index()) else { return };
+        let (bytes, until) = (connection.output.unsent().len(), Time(connection.progress.0 + OUTPUT_PATIENCE));
+        if connection.kind != ConnectionKind::Socket || bytes <= OUTPUT_CAP {
+            return;
+        }
+        if bytes > OUTPUT_LIMIT || until <= self.now {
+            self.give_up(conn, CloseReason::OutputFull { bytes });
+        } else {
+            self.set_alarm(conn, until);
+        }
     }
 
     /// Forgets a connection whose end is closed.

@@ -131,6 +131,7 @@ impl Engine {
             if let Some(next) = next {
                 self.set_alarm(conn, next);
             }
+            self.check_patience(conn);
             self.settle(conn);
         }
     }

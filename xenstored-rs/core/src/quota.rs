@@ -96,6 +96,16 @@ impl Limit {
         Self::all().find(|limit| limit.name().as_bytes() == name)
     }
 
+    /// Whether the limit may have this value: 0 is none, the largest number stands for an error elsewhere, and no path
+    /// can be longer than the protocol allows.
+    #[must_use]
+    pub const fn may_be(self, value: u32) -> bool {
+        match self {
+            Self::Hard(Quota::PathMax) => value as usize <= xenstore_wire::REL_PATH_MAX,
+            _ => value != u32::MAX,
+        }
+    }
+
     const fn index(self) -> usize {
         match self {
             Self::Hard(quota) => quota.index(),

@@ -92,16 +92,19 @@ impl Snapshots {
         }
     }
 
-    /// Takes charge of the nodes of a removed subtree until no snapshot can see them; gives it back where none can now.
+    /// Takes charge of the nodes of a removed subtree until no snapshot can see them; gives it back where none can now:
+    /// without a snapshot, or with all of them older than the subtree.
     #[must_use]
-    pub(crate) fn keep_removed(&mut self, root: NodeId) -> Option<NodeId> {
-        match self.open.last_entry() {
-            Some(mut newest) => {
-                newest.get_mut().removed.push(root);
-                None
-            }
-            None => Some(root),
+    pub(crate) fn keep_removed(&mut self, root: NodeId, node: &Node) -> Option<NodeId> {
+        let Some(mut newest) = self.open.last_entry() else { return Some(root) };
+        let newest = newest.get_mut();
+        // A node that was there when the newest was taken has not changed since, or what it was is kept.
+        let seen = node.content.generation <= newest.generation || newest.contents.contains_key(&root);
+        if seen {
+            newest.removed.push(root);
+            return None;
         }
+        Some(root)
     }
 
     /// What a node's content was at a snapshot, where it changed since.
@@ -217,6 +220,28 @@ mod tests {
             // Two special nodes stand outside the tree.
             prop_assert_eq!(store.nodes.len(), seen(store.now(), &store).len() + 2, "a node was not freed");
         }
+    }
+
+    #[test]
+    fn what_comes_and_goes_after_a_snapshot_is_freed_at_once() {
+        let mut store = Store::new(DomId::DOM0);
+        store.create(b"/old", b"", &Permissions::private(DomId::DOM0), 1);
+        let nodes = store.nodes.len();
+        let transaction = Transaction::new(TxId(1), &mut store);
+        for round in 0..1000 {
+            let generation = 10 * round + 10;
+            store.create(b"/churn/a/b", b"", &Permissions::private(DomId::DOM0), generation);
+            store.set_value(store.find(b"/churn").unwrap(), b"x"[..].into(), generation + 1);
+            let root = store.remove(b"/churn", generation + 2).unwrap();
+            store.bury(root);
+        }
+        assert_eq!(store.nodes.len(), nodes);
+        let root = store.remove(b"/old", 20_000).unwrap();
+        store.bury(root);
+        assert_eq!(store.nodes.len(), nodes, "the snapshot still sees it");
+        assert!(View::then(&store, &transaction).find(b"/old").is_some());
+        transaction.abort(&mut store);
+        assert_eq!(store.nodes.len(), nodes - 1);
     }
 
     #[test]

@@ -103,9 +103,9 @@ fn a_switch_that_is_off_writes_nothing() {
         trace.line(TraceSwitch::Wrl, format_args!("unseen"));
         trace.switches_mut().change("+wrl").unwrap();
         trace.line(TraceSwitch::Wrl, format_args!("seen {}", 1));
-        trace.print(b"control: hello\nthere\0");
+        trace.print(b"hello\nthere\0");
     });
-    assert_eq!(text, "wrl: seen 1\ncontrol: hello\nthere \n");
+    assert_eq!(text, "wrl: seen 1\ncontrol: hello\\x0athere \n");
 }
 
 #[test]

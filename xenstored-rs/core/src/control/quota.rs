@@ -54,7 +54,7 @@ pub(super) fn quota_soft(
 /// Sets a common limit; here 0 is refused, so that a slip does not take a limit away.
 fn set(engine: &mut Engine, limit: Limit, value: &[u8]) -> Result<(), XsError> {
     match payload::number::<u32>(value)? {
-        0 | u32::MAX => Err(XsError::Inval),
+        value if value == 0 || !limit.may_be(value) => Err(XsError::Inval),
         value => {
             engine.domains.limits.set(limit, value);
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::engine::{Engine, OUTPUT_CAP, OUTPUT_PAUSE};
+use crate::engine::{Engine, OUTPUT_CAP, OUTPUT_LIMIT, OUTPUT_PATIENCE, OUTPUT_PAUSE};
 
 /// The report, for a person.
 pub(super) fn memory(engine: &Engine) -> String {
@@ -29,10 +29,11 @@ pub(super) fn memory(engine: &Engine) -> String {
     line("watches", engine.watches.len().to_string());
     line("transactions", transactions.to_string());
     line("connections", format!("{}, {waiting} with unsent output", connections.len()));
-    line(
-        "unsent output",
-        format!("{unsent} bytes; a connection pauses at {OUTPUT_PAUSE} and is closed above {OUTPUT_CAP}"),
+    let patience = OUTPUT_PATIENCE.as_secs();
+    let caps = format!(
+        "requests pause at {OUTPUT_PAUSE}; closed above {OUTPUT_CAP} unread for {patience} s, or {OUTPUT_LIMIT}"
     );
+    line("unsent output", format!("{unsent} bytes; a connection's {caps}"));
     line("unserved input", format!("{unserved} bytes"));
     line("buffers held", format!("{held} bytes (max {peak})"));
     line("pool", format!("{free} bytes free in {buffers} buffers"));

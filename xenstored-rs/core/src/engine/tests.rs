@@ -141,25 +141,47 @@ fn an_idle_connection_holds_no_buffer() {
     assert_eq!(world.engine.pool.figures().0, 0);
 }
 
-#[test]
-fn a_receiver_of_events_that_never_reads_is_given_up() {
-    let mut world = World::new();
-    let (reader, writer) = (world.socket(), world.socket());
-    world.call(reader, Op::Watch, 0, b"/\0t\0").unwrap();
-    // It read nothing since the last attempt to send.
-    world.engine.sent(reader, 0);
-    let mut given_up = None;
-    for number in 0..100_000 {
+/// Makes events for a reader until more than `bytes` wait for it.
+fn flood(world: &mut World, reader: ConnId, bytes: usize) {
+    let writer = world.socket();
+    for number in 0.. {
         world.call(writer, Op::Mkdir, 0, format!("/n{number}\0").as_bytes()).unwrap();
         world.engine.sent(reader, 0);
-        if let Some(effect) = world.engine.next_effect() {
-            given_up = Some((effect, world.engine.output(reader).len()));
+        if world.engine.output(reader).len() > bytes {
             break;
         }
     }
-    let (effect, held) = given_up.unwrap();
-    assert!(matches!(effect, Effect::Close { conn, reason: CloseReason::OutputFull { .. } } if conn == reader));
-    assert!(held < OUTPUT_CAP + 100, "{held}");
+}
+
+fn given_up(world: &mut World, conn: ConnId) -> bool {
+    let mut effects = std::iter::from_fn(|| world.engine.next_effect());
+    effects.any(|effect| matches!(effect, Effect::Close { conn: closed, reason: CloseReason::OutputFull { .. } } if closed == conn))
+}
+
+#[test]
+fn a_receiver_of_events_that_never_reads_is_given_up_after_a_while() {
+    let mut world = World::new();
+    let reader = world.socket();
+    world.call(reader, Op::Watch, 0, b"/\0t\0").unwrap();
+    flood(&mut world, reader, OUTPUT_CAP);
+    assert!(!given_up(&mut world, reader), "it may be about to read");
+    let deadline = world.engine.next_deadline().unwrap();
+    assert_eq!(deadline, Time(OUTPUT_PATIENCE));
+    world.engine.step(deadline);
+    assert!(given_up(&mut world, reader));
+}
+
+#[test]
+fn a_receiver_that_reads_slowly_is_kept() {
+    let mut world = World::new();
+    let reader = world.socket();
+    world.call(reader, Op::Watch, 0, b"/\0t\0").unwrap();
+    flood(&mut world, reader, 2 * OUTPUT_CAP);
+    for second in 1..100 {
+        world.engine.step(Time(Duration::from_secs(second)));
+        world.engine.sent(reader, 100);
+        assert!(!given_up(&mut world, reader));
+    }
 }
 
 #[test]

@@ -36,9 +36,13 @@ pub(super) fn get_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
 pub(super) fn set_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let strings: Vec<&[u8]> = payload::strings(request.payload).collect();
     match strings.as_slice() {
-        [name, new] => engine.domains.limits.set(limit(name)?, value(new)?),
+        [name, new] => {
+            let limit = limit(name)?;
+            engine.domains.limits.set(limit, value(limit, new)?);
+        }
         [domain, name, new] => {
-            let (domid, limit, value) = (domid(domain)?, limit(name)?, value(new)?);
+            let (domid, limit) = (domid(domain)?, limit(name)?);
+            let value = value(limit, new)?;
             if !engine.domains.exists(domid) {
                 return Err(XsError::NoEnt.into());
             }
@@ -53,10 +57,7 @@ fn limit(name: &[u8]) -> Result<Limit, XsError> {
     Limit::from_name(name).ok_or(XsError::Inval)
 }
 
-/// A limit's value; the largest number is kept from use, since it stands for an error elsewhere.
-fn value(text: &[u8]) -> Result<u32, XsError> {
-    match payload::number(text)? {
-        u32::MAX => Err(XsError::Inval),
-        value => Ok(value),
-    }
+/// A limit's value.
+fn value(limit: Limit, text: &[u8]) -> Result<u32, XsError> {
+    Some(payload::number(text)?).filter(|&value| limit.may_be(value)).ok_or(XsError::Inval)
 }
