@@ -41,7 +41,7 @@ pub(crate) const OUTPUT_CAP: usize = 1 << 20;
 pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Unsent bytes, after an attempt to send them, at which a socket connection is closed however it reads.
-pub(crate) const OUTPUT_LIMIT: usize = 64 << 20;
+pub(crate) const OUTPUT_LIMIT: usize = 16 << 20;
 
 /// Bytes appended to outputs in one turn after which the shell should send before it serves on.
 const OUTPUT_URGENT: usize = 4 << 20;
@@ -373,7 +373,8 @@ impl Engine {
         if connection.kind != ConnectionKind::Socket || bytes <= OUTPUT_CAP {
             return;
         }
-        if bytes > OUTPUT_LIMIT || until <= self.now {
+        // With all buffers in use, those who hold most of them go first.
+        if bytes > OUTPUT_LIMIT || until <= self.now || self.pool.is_full() {
             self.give_up(conn, CloseReason::OutputFull { bytes });
         } else {
             self.set_alarm(conn, until);
