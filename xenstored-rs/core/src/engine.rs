@@ -568,4 +568,6 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod guest_tests;
+#[cfg(test)]
 mod tests;

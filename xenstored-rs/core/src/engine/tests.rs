@@ -6,35 +6,35 @@ use super::*;
 use crate::{Effect, Existence};
 
 /// An engine with helpers to speak to it.
-struct World {
-    engine: Engine,
+pub(super) struct World {
+    pub(super) engine: Engine,
 }
 
 /// What came back on a connection: replies and events, in order.
 #[derive(Debug, PartialEq, Eq)]
-enum Got {
+pub(super) enum Got {
     Reply(u32, Vec<u8>),
     Error(String),
     Event(String, String),
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { engine: Engine::new(Config::default()) }
     }
 
-    fn socket(&mut self) -> ConnId {
+    pub(super) fn socket(&mut self) -> ConnId {
         self.engine.open_socket().unwrap()
     }
 
-    fn send(&mut self, conn: ConnId, op: Op, tx_id: u32, payload: &[u8]) {
+    pub(super) fn send(&mut self, conn: ConnId, op: Op, tx_id: u32, payload: &[u8]) {
         let mut bytes = Vec::new();
         put_message(&mut bytes, op.number(), 7, tx_id, payload);
         self.engine.receive(conn, &bytes, Time::default());
     }
 
     /// Takes everything that waits for a connection.
-    fn take(&mut self, conn: ConnId) -> Vec<Got> {
+    pub(super) fn take(&mut self, conn: ConnId) -> Vec<Got> {
         let mut decoder = Decoder::new();
         decoder.push(self.engine.output(conn));
         let all = self.engine.output(conn).len();
@@ -54,7 +54,7 @@ impl World {
         got
     }
 
-    fn call(&mut self, conn: ConnId, op: Op, tx_id: u32, payload: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn call(&mut self, conn: ConnId, op: Op, tx_id: u32, payload: &[u8]) -> Result<Vec<u8>, String> {
         self.send(conn, op, tx_id, payload);
         match self.take(conn).into_iter().find(|got| !matches!(got, Got::Event(..))) {
             Some(Got::Reply(_, payload)) => Ok(payload),
@@ -63,13 +63,13 @@ impl World {
         }
     }
 
-    fn start(&mut self, conn: ConnId) -> u32 {
+    pub(super) fn start(&mut self, conn: ConnId) -> u32 {
         let id = self.call(conn, Op::TransactionStart, 0, b"\0").unwrap();
         String::from_utf8(id).unwrap().trim_end_matches('\0').parse().unwrap()
     }
 }
 
-fn event(path: &str, token: &str) -> Got {
+pub(super) fn event(path: &str, token: &str) -> Got {
     Got::Event(path.to_owned(), token.to_owned())
 }
 

@@ -1,0 +1,150 @@
+//! Guests: what holds them back, and what does not.
+
+use xenstore_wire::Op;
+
+use super::tests::{Got, World, event};
+use super::*;
+
+const HOME: &[u8] = b"/local/domain/5";
+
+/// A world with a socket and domain 5, which owns its home.
+fn world() -> (World, ConnId, ConnId) {
+    let mut world = World::new();
+    let socket = world.socket();
+    let guest = world.engine.introduce(DomId(5));
+    world.call(socket, Op::Mkdir, 0, &[HOME, b"\0"].concat()).unwrap();
+    world.call(socket, Op::SetPerms, 0, &[HOME, b"\0n5\0"].concat()).unwrap();
+    (world, socket, guest)
+}
+
+fn time(milliseconds: u64) -> Time {
+    Time(Duration::from_millis(milliseconds))
+}
+
+#[test]
+fn twenty_requests_may_be_outstanding_and_the_rest_wait() {
+    let (mut world, _, guest) = world();
+    for _ in 0..30 {
+        world.send(guest, Op::Read, 0, b"none\0");
+    }
+    world.engine.step(Time::default());
+    assert_eq!(world.engine.quota_usage(DomId(5)).unwrap()[Quota::Outstanding.index()], 20);
+    assert!(!world.engine.wants_input(guest));
+    assert_eq!(world.take(guest).len(), 20);
+    world.engine.step(Time::default());
+    assert_eq!(world.take(guest).len(), 10, "nothing is lost");
+    assert!(world.engine.wants_input(guest));
+    assert_eq!(world.engine.quota_usage(DomId(5)).unwrap()[Quota::Outstanding.index()], 0);
+}
+
+#[test]
+fn a_writer_waits_for_a_watcher_that_does_not_read_until_its_events_expire() {
+    let (mut world, socket, writer) = world();
+    let deaf = world.engine.introduce(DomId(6));
+    world.call(socket, Op::SetPerms, 0, &[HOME, b"\0r5\0"].concat()).unwrap();
+    world.call(deaf, Op::Watch, 0, &[HOME, b"\0t\0"].concat()).unwrap();
+    let mut written = 0;
+    for number in 0..30 {
+        world.send(writer, Op::Write, 0, format!("n{number}\0v").as_bytes());
+        world.engine.step(Time::default());
+        written += world.take(writer).len();
+    }
+    assert_eq!(written, 20);
+    assert_eq!(world.call(socket, Op::Read, 0, b"/\0"), Ok(Vec::new()), "others are served");
+    let deadline = world.engine.next_deadline().unwrap();
+    assert_eq!(deadline, time(20_000));
+    world.engine.step(deadline);
+    assert_eq!(world.take(writer).len(), 10);
+    let heard = world.take(deaf);
+    assert!(heard.len() <= 10, "the first twenty expired: {heard:?}");
+}
+
+#[test]
+fn first_events_of_watches_do_not_count_as_outstanding() {
+    let (mut world, _, guest) = world();
+    for number in 0..20 {
+        world.send(guest, Op::Watch, 0, format!("w{number}\0t\0").as_bytes());
+        // The reply is taken, the event is not.
+        world.engine.sent(guest, 19);
+    }
+    assert!(world.engine.wants_input(guest));
+}
+
+#[test]
+fn who_spoils_a_transaction_waits_and_nobody_else_does() {
+    let (mut world, socket, spoiler) = world();
+    let other = world.engine.introduce(DomId(6));
+    world.call(spoiler, Op::Write, 0, b"hot\0v").unwrap();
+    let attempt = |world: &mut World, now: Time| {
+        world.engine.step(now);
+        let tx = world.start(socket);
+        world.call(socket, Op::Read, tx, b"/local/domain/5/hot\0").unwrap();
+        world.call(socket, Op::Write, tx, b"/other\0v").unwrap();
+        world.send(spoiler, Op::Write, 0, b"hot\0again");
+        world.engine.step(now);
+        world.take(spoiler);
+        world.call(socket, Op::TransactionEnd, tx, b"T\0").map(drop)
+    };
+    assert_eq!(attempt(&mut world, time(0)), Err("EAGAIN".to_owned()));
+    let notes = std::iter::from_fn(|| world.engine.next_effect());
+    let slowed = notes.filter(|effect| matches!(effect, Effect::Note(Note::Slowed { domid: DomId(5), .. }))).count();
+    assert_eq!(slowed, 1);
+    assert_eq!(attempt(&mut world, time(0)), Ok(()), "the spoiler waits");
+    assert!(world.call(other, Op::GetDomainPath, 0, b"1\0").is_ok(), "nobody else does");
+    let deadline = world.engine.next_deadline().unwrap();
+    assert_eq!(deadline, time(50));
+    world.engine.step(deadline);
+    assert_eq!(world.call(socket, Op::Read, 0, b"/local/domain/5/hot\0"), Ok(b"again".to_vec()), "then it goes on");
+    let commits = (0..100).filter(|round| attempt(&mut world, time(60 + round)).is_ok()).count();
+    assert!(commits >= 95, "{commits} of 100 commits at the first attempt");
+}
+
+#[test]
+fn unrelated_writes_beside_a_transaction_slow_nobody() {
+    let (mut world, socket, guest) = world();
+    let tx = world.start(socket);
+    world.call(socket, Op::Write, tx, b"/x\0v").unwrap();
+    for _ in 0..1000 {
+        world.call(guest, Op::Write, 0, b"busy\0v").unwrap();
+    }
+    assert_eq!(world.call(socket, Op::TransactionEnd, tx, b"T\0").map(drop), Ok(()));
+    assert_eq!(world.engine.next_deadline(), None);
+}
+
+#[test]
+fn a_guest_that_misbehaves_is_ignored_but_not_gone() {
+    let (mut world, socket, guest) = world();
+    world.call(socket, Op::Watch, 0, b"@releaseDomain\0t\0").unwrap();
+    world.take(socket);
+    let tx = world.start(guest);
+    world.call(guest, Op::Write, tx, b"x\0v").unwrap();
+    world.call(guest, Op::Watch, 0, b"x\0t\0").unwrap();
+    world.engine.receive(guest, &Header { op: 2, req_id: 1, tx_id: 0, len: 4097 }.encode(), Time::default());
+    let effects: Vec<_> = std::iter::from_fn(|| world.engine.next_effect()).collect();
+    let ignored =
+        |effect: &Effect| matches!(effect, Effect::Ignore { conn, domid: DomId(5), tell: true, .. } if *conn == guest);
+    assert!(effects.iter().any(ignored), "{effects:?}");
+    world.send(guest, Op::Read, 0, b"x\0");
+    world.call(socket, Op::Write, 0, b"/local/domain/5/x\0v").unwrap();
+    assert_eq!(world.take(guest), []);
+    assert_eq!(world.call(socket, Op::IsDomainIntroduced, 0, b"5\0"), Ok(b"T\0".to_vec()));
+    assert_eq!(world.engine.store.snapshots.kept(), 0);
+    world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5)]));
+    assert_eq!(world.take(socket), [event("@releaseDomain", "t")], "one event, at its real end");
+    assert_eq!(world.call(socket, Op::IsDomainIntroduced, 0, b"5\0"), Ok(b"F\0".to_vec()));
+}
+
+#[test]
+fn a_new_life_of_a_domain_hears_nothing_of_the_old() {
+    let (mut world, socket, guest) = world();
+    world.call(guest, Op::Watch, 0, b"x\0t\0").unwrap();
+    let tx = world.start(guest);
+    world.send(guest, Op::Read, 0, b"none\0");
+    world.engine.receive(guest, b"half a request", Time::default());
+    assert_eq!(world.engine.introduce(DomId(5)), guest);
+    world.call(socket, Op::Write, 0, b"/local/domain/5/x\0v").unwrap();
+    assert_eq!(world.take(guest), []);
+    assert_eq!(world.call(guest, Op::Read, tx, b"x\0"), Err("ENOENT".to_owned()));
+    assert_eq!(world.call(guest, Op::Read, 0, b"x\0"), Ok(b"v".to_vec()));
+    assert!(matches!(world.take(guest).as_slice(), [] | [Got::Reply(..)]));
+}
