@@ -59,6 +59,8 @@ pub(crate) struct EventLoop {
     clients: Vec<Option<Client>>,
     /// Clients that may be read from.
     to_read: Vec<ConnId>,
+    /// Those of this turn.
+    reading: Vec<ConnId>,
     /// Clients that send no more, until all that they sent is served.
     ended: Vec<ConnId>,
     accepting: Accepting,
@@ -94,6 +96,7 @@ impl EventLoop {
             engine,
             clients: Vec::new(),
             to_read: Vec::new(),
+            reading: Vec::new(),
             ended: Vec::new(),
             accepting: Accepting::Due,
             exhausted: false,
@@ -111,50 +114,51 @@ impl EventLoop {
     /// If polling fails: nothing can be served then.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
-        let mut more = true;
+        let mut timeout = Some(Duration::ZERO);
         loop {
-            match self.poll.poll(&mut events, self.timeout(more)) {
+            match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 polled => polled?,
             }
-            let began = Instant::now();
-            let now = Time(began.duration_since(self.started));
+            let began = self.started.elapsed();
             if !self.take_events(&events) {
                 self.effects.finish();
                 return Ok(());
             }
-            more = self.turn(now);
-            self.look_at_heap(now.0, !events.is_empty());
-            let took = began.elapsed();
+            let more = self.turn(Time(began));
+            let ended = self.started.elapsed();
+            let took = ended.saturating_sub(began);
             self.turns.record(took);
             if took > LONG_TURN {
                 warn!(milliseconds = took.as_millis(), "a turn of the loop took long");
             }
+            self.look_at_heap(ended);
+            timeout = self.timeout(more, ended);
         }
     }
 
-    /// Gives free memory back a while after something was served.
-    fn look_at_heap(&mut self, now: Duration, served: bool) {
+    /// Gives free memory back a while after much was freed.
+    fn look_at_heap(&mut self, now: Duration) {
         match self.trim_at {
             Some(due) if due <= now => {
                 heap::trim();
+                self.engine.clear_litter();
                 self.trim_at = None;
             }
-            None if served => self.trim_at = Some(now + heap::CALM),
+            None if self.engine.litter() > heap::WORTH => self.trim_at = Some(now + heap::CALM),
             _ => {}
         }
     }
 
     /// How long to wait for events.
-    fn timeout(&self, more: bool) -> Option<Duration> {
+    fn timeout(&self, more: bool, now: Duration) -> Option<Duration> {
         if more || !self.to_read.is_empty() || self.accepting == Accepting::Due {
             return Some(Duration::ZERO);
         }
-        let retry = (self.accepting == Accepting::Paused).then_some(ACCEPT_RETRY);
-        let log = self.effects.next_deadline().map(|deadline| deadline.saturating_sub(self.started.elapsed()));
-        let engine = self.engine.next_deadline().map(|deadline| deadline.0.saturating_sub(self.started.elapsed()));
-        let trim = self.trim_at.map(|due| due.saturating_sub(self.started.elapsed()));
-        [retry, log, engine, trim].into_iter().flatten().min()
+        let retry = (self.accepting == Accepting::Paused).then_some(now + ACCEPT_RETRY);
+        let engine = self.engine.next_deadline().map(|deadline| deadline.0);
+        let next = [retry, self.effects.next_deadline(), engine, self.trim_at].into_iter().flatten().min();
+        next.map(|next| next.saturating_sub(now))
     }
 
     /// Notes what the kernel tells; false where the end is asked for.
@@ -202,16 +206,23 @@ impl EventLoop {
         if self.accepting == Accepting::Due {
             self.accept();
         }
-        for conn in std::mem::take(&mut self.to_read) {
-            self.read(conn, now);
+        // Clients that are listed meanwhile have their turn in the next.
+        std::mem::swap(&mut self.to_read, &mut self.reading);
+        for at in 0..self.reading.len() {
+            self.read(self.reading[at], now);
             if self.engine.output_is_urgent() {
                 self.flush();
             }
         }
+        self.reading.clear();
         self.engine.step(now);
-        self.perform();
+        if self.engine.has_effects() {
+            self.perform();
+        }
         self.flush();
-        self.perform();
+        if self.engine.has_effects() {
+            self.perform();
+        }
         self.end_clients();
         self.effects.end_turn(now);
         // Sending may have made room for requests that waited.

@@ -1,28 +1,23 @@
 //! Giving memory back to the host.
 //!
-//! The C library keeps what is freed for later, and a store that was large for a moment would stay large for ever. So
-//! once things have calmed down, free pages go back to the kernel.
+//! The C library keeps what is freed for later, and a store that was large for a moment would stay large for ever. So a
+//! while after much was freed, free pages go back to the kernel.
 
 use std::time::Duration;
 
-/// How long after something was served the heap is looked at.
+/// How long after much was freed the heap is looked at.
 pub(crate) const CALM: Duration = Duration::from_secs(1);
 
-/// Free bytes in the heap that are worth giving back.
-#[cfg(target_env = "gnu")]
-const WORTH: usize = 4 << 20;
+/// Bytes freed that are worth a look.
+pub(crate) const WORTH: usize = 4 << 20;
 
-/// Gives free memory back to the kernel, if there is much of it.
+/// Gives free memory back to the kernel.
 #[cfg(target_env = "gnu")]
 pub(crate) fn trim() {
-    // SAFETY: the call only reads the allocator's own figures.
-    let free = unsafe { libc::mallinfo2() }.fordblks;
-    if free >= WORTH {
-        // SAFETY: the call frees pages that no allocation uses; it may be made at any time.
-        unsafe { libc::malloc_trim(0) };
-    }
+    // SAFETY: the call only gives up pages that no allocation uses; it may be made at any time.
+    unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators give memory back by themselves.
+/// Other C libraries give memory back by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) fn trim() {}

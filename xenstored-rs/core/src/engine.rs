@@ -205,7 +205,8 @@ impl Engine {
     pub(crate) fn settle(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         connection.account(&mut self.pool);
-        let more = !connection.ready && matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
+        let waits = !connection.ready && !connection.input.is_empty();
+        let more = waits && matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
         if more
             && self.may_serve(conn)
             && let Some(connection) = self.connections.get_mut(conn.index())
@@ -219,7 +220,7 @@ impl Engine {
     fn serve(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         for _ in 0..BUDGET {
-            if !self.may_serve(conn) {
+            if rest.is_empty() || !self.may_serve(conn) {
                 break;
             }
             match split_message(rest) {
@@ -434,6 +435,26 @@ impl Engine {
                 Change::Set { .. } | Change::Registered(_) | Change::Released(_) => {}
             }
         }
+    }
+
+    /// About how many bytes were freed since [`Engine::clear_litter`]: an allocator may still keep them.
+    #[must_use]
+    pub fn litter(&self) -> usize {
+        /// What a node, or a path of a transaction, takes at the least.
+        const EACH: usize = 128;
+        self.pool.dropped + self.store.freed * EACH
+    }
+
+    /// Begins to count afresh what is freed.
+    pub fn clear_litter(&mut self) {
+        self.pool.dropped = 0;
+        self.store.freed = 0;
+    }
+
+    /// Whether there is something that the shell should do.
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// The next thing that the shell should do.

@@ -9,24 +9,22 @@ use xenstore_wire::XsError;
 
 use crate::id::DomId;
 
-/// What a path's bytes may be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Forbidden,
-    Name,
-    Slash,
-}
+/// Class of a byte that no path may have.
+const FORBIDDEN: u8 = 1;
 
-/// Class of every byte: letters, digits, `-`, `_` and `@` make names, `/` separates them.
-const CLASSES: [Class; 256] = {
-    let mut classes = [Class::Forbidden; 256];
+/// Class of `/`.
+const SLASH: u8 = 2;
+
+/// Class of every byte: letters, digits, `-`, `_` and `@` make names and have class 0, `/` separates them.
+const CLASSES: [u8; 256] = {
+    let mut classes = [FORBIDDEN; 256];
     let names = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_@";
     let mut at = 0;
     while at < names.len() {
-        classes[names[at] as usize] = Class::Name;
+        classes[names[at] as usize] = 0;
         at += 1;
     }
-    classes[b'/' as usize] = Class::Slash;
+    classes[b'/' as usize] = SLASH;
     classes
 };
 
@@ -139,17 +137,15 @@ pub(crate) fn counted_len(path: &[u8]) -> usize {
     }
 }
 
-/// Checks names separated by single slashes.
+/// Checks names separated by single slashes. Nothing branches on the way: most paths are right.
 fn check_names(names: &[u8]) -> Result<(), XsError> {
-    let mut last = Class::Slash;
+    let (mut wrong, mut last) = (0, SLASH);
     for &byte in names {
         let class = CLASSES[usize::from(byte)];
-        if class == Class::Forbidden || (class == Class::Slash && last == Class::Slash) {
-            return Err(XsError::Inval);
-        }
+        wrong |= (class & FORBIDDEN) | (class & last);
         last = class;
     }
-    if last == Class::Slash { Err(XsError::Inval) } else { Ok(()) }
+    if wrong | (last & SLASH) == 0 { Ok(()) } else { Err(XsError::Inval) }
 }
 
 /// The path of a watch: a node's, or a special name.

@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     held: usize,
     cap: BufferCap,
     peak: usize,
+    /// Bytes of buffers that went back to the system since somebody asked.
+    pub(crate) dropped: usize,
 }
 
 impl Pool {
@@ -33,7 +35,7 @@ impl Pool {
     const MOST_FREE: usize = 128;
 
     pub(crate) fn new(cap: BufferCap) -> Self {
-        Self { free: Vec::new(), held: 0, cap, peak: 0 }
+        Self { free: Vec::new(), held: 0, cap, peak: 0, dropped: 0 }
     }
 
     /// An empty buffer; it counts as held from the next [`Pool::account`] on.
@@ -44,6 +46,7 @@ impl Pool {
     /// Gives a buffer back.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() == 0 || buffer.capacity() > Self::LARGEST || self.free.len() >= Self::MOST_FREE {
+            self.dropped += buffer.capacity();
             return;
         }
         buffer.clear();

@@ -32,6 +32,8 @@ pub(crate) struct Store {
     release_domain: NodeId,
     /// Last change of anything in the tree.
     changed: Generation,
+    /// Nodes, and paths of transactions, that were freed since somebody asked.
+    pub(crate) freed: usize,
 }
 
 impl Store {
@@ -48,7 +50,8 @@ impl Store {
         let (root, introduce_domain, release_domain) =
             (add(b"", &private), add(INTRODUCE_DOMAIN, &private), add(RELEASE_DOMAIN, &public));
         let (snapshots, accounts) = (Snapshots::default(), Accounts::default());
-        let mut store = Self { nodes, snapshots, accounts, root, introduce_domain, release_domain, changed: 0 };
+        let mut store =
+            Self { nodes, snapshots, accounts, root, introduce_domain, release_domain, changed: 0, freed: 0 };
         for (id, path) in [(root, &b"/"[..]), (introduce_domain, INTRODUCE_DOMAIN), (release_domain, RELEASE_DOMAIN)] {
             store.charge(id, path.len(), 1);
         }
@@ -216,6 +219,7 @@ impl Store {
     pub(crate) fn free(&mut self, root: NodeId) {
         let mut doomed = vec![root];
         while let Some(id) = doomed.pop() {
+            self.freed += 1;
             doomed.extend(self.nodes.free(id).children.iter());
         }
     }

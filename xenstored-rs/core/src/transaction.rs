@@ -437,6 +437,7 @@ impl Transaction {
             .into_iter()
             .filter_map(|(id, own)| Some((target(store, id, &own.path)?, own)))
             .collect();
+        store.freed += self.touched_count();
         // Its own snapshot needs nothing put aside any more.
         store.close_snapshot(self.snapshot);
         let mut removed = Vec::new();
@@ -469,6 +470,7 @@ impl Transaction {
 
     /// Ends the transaction without a trace.
     pub(crate) fn abort(self, store: &mut Store) {
+        store.freed += 1 + self.touched_count();
         for own in self.lists.into_values() {
             for root in own.added.into_values() {
                 store.free(root);

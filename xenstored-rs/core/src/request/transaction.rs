@@ -70,8 +70,11 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
     };
     let generation = engine.next_generation();
     let removed = transaction.apply(&mut engine.store, generation);
-    let written: Vec<_> = transaction.changes().into_iter().filter_map(|(path, _)| engine.store.find(path)).collect();
-    engine.note_writer(request.conn, written);
+    if engine.guest(request.conn).is_some() {
+        let paths = transaction.changes();
+        let written: Vec<_> = paths.into_iter().filter_map(|(path, _)| engine.store.find(path)).collect();
+        engine.note_writer(request.conn, written);
+    }
     engine.changes.push(Change::Committed { transaction, before, removed });
     ok(out)
 }
