@@ -11,6 +11,7 @@ pub mod event_channel;
 pub mod foreign_memory;
 pub mod grant_table;
 mod id;
+pub mod ring;
 pub mod shared_page;
 pub mod xen_files;
 
