@@ -49,7 +49,7 @@ Quotas of a domain (N = 0 means unlimited; the last one given counts):
 
 Behaviour:
   -w, --timeout watch-event=SEC
-                            drop an event that its reader leaves waiting for SEC
+                            drop an event that a domain leaves waiting for SEC
                             seconds (20 if not given; 0 means never)
   -K, --keep-orphans        keep the nodes of a domain that is gone
       --master-domid N      domain that this daemon runs in (0)

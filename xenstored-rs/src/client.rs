@@ -28,6 +28,8 @@ pub(crate) struct Client {
     blocked: bool,
     /// In the loop's list of clients to read from.
     pub(crate) listed: bool,
+    /// In the loop's list of clients of which a short read was taken for the end of what there is.
+    pub(crate) doubted: bool,
 }
 
 /// What reading came to.
@@ -72,10 +74,12 @@ impl Client {
             ended: false,
             blocked: false,
             listed: false,
+            doubted: false,
         })
     }
 
-    /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again.
+    /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again. It
+    /// is not always so (descriptors that are sent along end a read early), so the loop asks once more a while later.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Reading {
         loop {
             match self.stream.read(buffer) {

@@ -17,13 +17,16 @@ use crate::client::{Client, Reading, Writing};
 use crate::effects::Effects;
 use crate::heap;
 use crate::signals::{Signal, Signals};
+use crate::ticker::Ticker;
 use crate::turn_times::TurnTimes;
 
 const LISTENER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 
+const TICKER: Token = Token(2);
+
 /// Token of the client whose connection has index 0.
-const FIRST_CLIENT: usize = 2;
+const FIRST_CLIENT: usize = 3;
 
 /// Bytes read from a client at a time.
 const READ_SIZE: usize = 16 << 10;
@@ -61,6 +64,9 @@ pub(crate) struct EventLoop {
     to_read: Vec<ConnId>,
     /// Those of this turn.
     reading: Vec<ConnId>,
+    /// Clients of which a short read was taken for the end of what there is, until that is made sure of.
+    doubted: Vec<ConnId>,
+    ticker: Ticker,
     /// Clients that send no more, until all that they sent is served.
     ended: Vec<ConnId>,
     accepting: Accepting,
@@ -89,6 +95,7 @@ impl EventLoop {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
         engine.set_tracing(effects.wants_trace());
+        let ticker = Ticker::new(poll.registry(), TICKER)?;
         Ok(Self {
             poll,
             listener,
@@ -97,6 +104,8 @@ impl EventLoop {
             clients: Vec::new(),
             to_read: Vec::new(),
             reading: Vec::new(),
+            doubted: Vec::new(),
+            ticker,
             ended: Vec::new(),
             accepting: Accepting::Due,
             exhausted: false,
@@ -178,6 +187,16 @@ impl EventLoop {
                         }
                     }
                 }
+                TICKER => {
+                    self.ticker.rang();
+                    for conn in std::mem::take(&mut self.doubted) {
+                        if let Some(client) = self.client(conn) {
+                            client.doubted = false;
+                            client.readable = true;
+                            self.list(conn);
+                        }
+                    }
+                }
                 Token(token) => {
                     let Some(client) = self.clients.get_mut(token - FIRST_CLIENT).and_then(Option::as_mut) else {
                         continue;
@@ -185,13 +204,11 @@ impl EventLoop {
                     if event.is_readable() || event.is_error() {
                         client.closing |= event.is_read_closed();
                         client.readable = true;
-                        if !client.listed {
-                            client.listed = true;
-                            self.to_read.push(client.conn);
-                        }
                     }
-                    if event.is_writable() && client.unblock(self.poll.registry()) {
-                        let conn = client.conn;
+                    let conn = client.conn;
+                    let unblocked = event.is_writable() && client.unblock(self.poll.registry());
+                    self.list(conn);
+                    if unblocked {
                         self.flush_one(conn);
                     }
                 }
@@ -234,14 +251,14 @@ impl EventLoop {
         for _ in 0..ACCEPT_BUDGET {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if self.exhausted {
-                        self.exhausted = false;
-                        info!("descriptors are free again, connections are accepted");
-                    }
                     self.take_in(stream);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.accepting = Accepting::Idle;
+                    if self.exhausted {
+                        self.exhausted = false;
+                        self.effects.complain("descriptors", || info!("all who waited to connect are accepted"));
+                    }
                     return;
                 }
                 Err(error) => {
@@ -259,7 +276,10 @@ impl EventLoop {
             self.accepting = Accepting::Paused;
             if !self.exhausted {
                 self.exhausted = true;
-                warn!(clients = self.engine.connection_count(), %error, "no connection can be accepted until others end");
+                let clients = self.engine.connection_count();
+                self.effects.complain("descriptors", || {
+                    warn!(clients, %error, "no connection can be accepted until others end");
+                });
             }
         }
     }
@@ -285,6 +305,17 @@ impl EventLoop {
         self.clients.get_mut(conn.index()).and_then(Option::as_mut)
     }
 
+    /// Puts a client that may have sent something onto the list of those to read from.
+    fn list(&mut self, conn: ConnId) {
+        if let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut)
+            && client.readable
+            && !client.listed
+        {
+            client.listed = true;
+            self.to_read.push(conn);
+        }
+    }
+
     /// Reads once from a client, if its turn has come.
     fn read(&mut self, conn: ConnId, now: Time) {
         let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
@@ -295,10 +326,12 @@ impl EventLoop {
         }
         match client.read(&mut self.buffer) {
             Reading::Bytes(count) => {
-                if client.readable {
-                    client.listed = true;
-                    self.to_read.push(conn);
+                if !client.readable && !client.doubted {
+                    client.doubted = true;
+                    self.doubted.push(conn);
+                    self.ticker.wind();
                 }
+                self.list(conn);
                 self.engine.receive(conn, &self.buffer[..count], now);
             }
             Reading::Nothing => {}
@@ -320,10 +353,7 @@ impl EventLoop {
             Writing::Bytes(count) => {
                 self.engine.sent(conn, count);
                 // Reading may have waited for this.
-                if client.readable && !client.listed {
-                    client.listed = true;
-                    self.to_read.push(conn);
-                }
+                self.list(conn);
             }
             Writing::Broken => self.drop_client(conn),
         }

@@ -19,6 +19,7 @@ mod run;
 pub mod run_dir;
 pub mod signals;
 pub mod syslog;
+mod ticker;
 pub mod trace;
 mod trace_switch;
 mod trace_text;

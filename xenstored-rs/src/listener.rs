@@ -2,12 +2,35 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
 use mio::net::UnixListener;
 use nix::sys::stat::{Mode, umask};
+
+/// The name of a socket that this process made, to be removed at its end.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// Removes the name, unless it is another socket's by now.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (self.device, self.inode) => fs::remove_file(&self.path),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// Why the socket cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +61,7 @@ pub(crate) enum ListenError {
 ///
 /// # Errors
 /// [`ListenError`]; a socket that is in use stays as it is.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, ListenError> {
+pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let failed = |source| ListenError::Io { path: path.into(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -54,7 +77,9 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, ListenError> {
     let before = umask(Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     umask(before);
-    listener.map_err(failed)
+    let listener = listener.map_err(failed)?;
+    let made = fs::symlink_metadata(path).map_err(failed)?;
+    Ok((listener, SocketFile { path: path.into(), device: made.dev(), inode: made.ino() }))
 }
 
 #[cfg(test)]
@@ -87,6 +112,19 @@ mod tests {
         let _first = listen(&path).unwrap();
         assert!(matches!(listen(&path), Err(ListenError::InUse { .. })));
         StdStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn the_name_is_removed_only_while_it_is_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let (_listener, file) = listen(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (_other, others) = listen(&path).unwrap();
+        file.remove().unwrap();
+        assert!(path.exists());
+        others.remove().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -101,14 +101,16 @@ pub fn start(options: LogOptions) -> io::Result<()> {
         journal_runs: journal.is_some(),
     });
     let level = if options.verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    let to_stderr = destination != Destination::Journal;
+    let both = matches!(destination, Destination::StderrAndJournal | Destination::StderrAndSyslog);
     let journal = journal
         .filter(|_| matches!(destination, Destination::Journal | Destination::StderrAndJournal))
         .map(|layer| layer.with_syslog_identifier("xenstored-rs".into()).with_priority_mappings(PRIORITIES));
     let syslog = (destination == Destination::StderrAndSyslog).then(|| plain(Syslog::new(DEFAULT_SYSLOG_SOCKET)));
     let subscriber = tracing_subscriber::registry()
         .with(level)
-        .with(to_stderr.then(|| plain(io::stderr)))
+        .with((destination == Destination::Stderr).then(|| timed(io::stderr)))
+        // Who starts a daemon by hand wants to hear of trouble only; the rest is in the system log.
+        .with(both.then(|| plain(io::stderr).with_filter(LevelFilter::WARN)))
         .with(syslog)
         .with(journal);
     tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
@@ -116,7 +118,16 @@ pub fn start(options: LogOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Lines without colours, time and module names: level, message, fields. The system log adds the time.
+/// Lines for who reads them later: time in UTC, level, message, fields.
+fn timed<S, W>(writer: W) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'writer> MakeWriter<'writer> + 'static,
+{
+    tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).with_target(false)
+}
+
+/// Lines for where the time is known: level, message, fields.
 fn plain<S, W>(writer: W) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

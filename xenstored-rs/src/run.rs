@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use tracing::{error, info, warn};
@@ -13,7 +12,7 @@ use crate::cli_help;
 use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
 use crate::event_loop::EventLoop;
-use crate::listener;
+use crate::listener::{self, SocketFile};
 use crate::logging::{self, LogOptions};
 use crate::notify::Notifier;
 use crate::pid_file::{self, PidFile, PidFileError};
@@ -53,6 +52,13 @@ impl Stop {
     }
 }
 
+impl Stop {
+    fn because(what: &str, error: &dyn std::error::Error) -> Self {
+        let Self { status, message } = Self::new(error);
+        Self { status, message: format!("{what}: {message}") }
+    }
+}
+
 impl<E: std::error::Error> From<E> for Stop {
     fn from(error: E) -> Self {
         Self::new(&error)
@@ -73,15 +79,18 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+/// Prints what was asked for.
 fn print(text: &str) -> ExitCode {
-    print!("{text}");
-    if std::io::stdout().flush().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(FAILED, &format!("cannot write to standard output: {error}")),
+    }
 }
 
-#[expect(clippy::print_stderr, reason = "there is no log yet, or nobody who reads it")]
+/// Says what is wrong to whoever started the process; where nobody reads that, nothing more can be done.
 fn fail(status: u8, message: &str) -> ExitCode {
-    eprintln!("xenstored-rs: {message}");
+    let _ = writeln!(std::io::stderr(), "xenstored-rs: {message}");
     ExitCode::from(status)
 }
 
@@ -109,13 +118,17 @@ fn start(options: &Options) -> Result<ExitCode, Stop> {
         match daemonise::daemonise()? {
             Side::Daemon(readiness) => readiness,
             Side::Launcher(Verdict::Ready { pid }) => {
-                return Ok(if options.output_pid { print(&format!("{pid}\n")) } else { ExitCode::SUCCESS });
+                if options.output_pid {
+                    print(&format!("{pid}\n"));
+                }
+                // The daemon runs, whether somebody reads its number or not.
+                return Ok(ExitCode::SUCCESS);
             }
             Side::Launcher(Verdict::Failed { status, message }) => return Ok(fail(status, &message)),
         }
     };
     match prepare(options, &files) {
-        Ok((pid_file, events)) => Ok(serve(options, &files.socket, pid_file, events, readiness, &notifier)),
+        Ok((pid_file, socket, events)) => Ok(serve(options, socket, pid_file, events, readiness, &notifier)),
         Err(Stop { status, message }) => {
             if readiness.failed(status, &message) {
                 return Ok(ExitCode::from(status));
@@ -126,14 +139,12 @@ fn start(options: &Options) -> Result<ExitCode, Stop> {
 }
 
 /// Another daemon lives: that is what the caller wanted.
-#[expect(clippy::print_stderr, reason = "the caller reads it")]
 fn already_running(running: &PidFileError) -> ExitCode {
-    eprintln!("xenstored-rs: {running}");
-    ExitCode::SUCCESS
+    fail(0, &running.to_string())
 }
 
 /// Everything that must work before anybody is served.
-fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, EventLoop), Stop> {
+fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, EventLoop), Stop> {
     daemonise::ignore_sigpipe()?;
     let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
         running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
@@ -151,18 +162,19 @@ fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, EventLoop), St
     if let Some(file) = &options.trace_file {
         trace.set_file(files.resolve(file)?)?;
     }
-    let signals = Signals::new()?;
+    let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
     let engine = Engine::new(config(options));
-    let listener = listener::listen(&files.socket)?;
-    let events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))?;
+    let (listener, socket) = listener::listen(&files.socket)?;
+    let events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))
+        .map_err(|error| Stop::because("the event loop cannot start", &error))?;
     info!(socket = %files.socket.display(), "listening");
-    Ok((pid_file, events))
+    Ok((pid_file, socket, events))
 }
 
 /// Reports readiness and serves until the end.
 fn serve(
     options: &Options,
-    socket: &Path,
+    socket: SocketFile,
     pid_file: PidFile,
     mut events: EventLoop,
     readiness: Readiness,
@@ -184,8 +196,7 @@ fn serve(
     if let Err(error) = notifier.stopping() {
         warn!(%error, "the service manager cannot be told");
     }
-    // While the lock is still ours, so that the socket of a successor is not meant.
-    if let Err(error) = std::fs::remove_file(socket) {
+    if let Err(error) = socket.remove() {
         warn!(%error, "the socket stays");
     }
     if let Err(error) = pid_file.remove() {
