@@ -10,11 +10,12 @@ use mio::net::UnixListener;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
 use tracing::{error, info, warn};
-use xenstore_core::{CloseReason, ConnId, Effect, Engine, Question, Time};
+use xenstore_core::{CloseReason, ConnId, DomId, Effect, Engine, Question, Time};
 use xenstore_wire::Op;
 
 use crate::client::{Client, Reading, Writing};
 use crate::effects::Effects;
+use crate::guests::{Guests, HostError};
 use crate::heap;
 use crate::signals::{Signal, Signals};
 use crate::ticker::Ticker;
@@ -24,9 +25,10 @@ const LISTENER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 
 const TICKER: Token = Token(2);
+const GUESTS: Token = Token(3);
 
 /// Token of the client whose connection has index 0.
-const FIRST_CLIENT: usize = 3;
+const FIRST_CLIENT: usize = 4;
 
 /// Bytes read from a client at a time.
 const READ_SIZE: usize = 16 << 10;
@@ -67,6 +69,8 @@ pub(crate) struct EventLoop {
     /// Clients of which a short read was taken for the end of what there is, until that is made sure of.
     doubted: Vec<ConnId>,
     ticker: Ticker,
+    /// Rings and event channels, where domains are served.
+    guests: Option<Guests>,
     /// Clients that send no more, until all that they sent is served.
     ended: Vec<ConnId>,
     accepting: Accepting,
@@ -106,6 +110,7 @@ impl EventLoop {
             reading: Vec::new(),
             doubted: Vec::new(),
             ticker,
+            guests: None,
             ended: Vec::new(),
             accepting: Accepting::Due,
             exhausted: false,
@@ -115,6 +120,18 @@ impl EventLoop {
             started: Instant::now(),
             buffer: vec![0; READ_SIZE].into_boxed_slice(),
         })
+    }
+
+    /// Serves domains too: the kernel of the store's own domain from now on, others as they are introduced.
+    ///
+    /// # Errors
+    /// Where the host offers no Xen, or not the ring of this domain's kernel.
+    pub(crate) fn serve_domains(&mut self, store_domid: DomId) -> Result<(), HostError> {
+        let mut guests = Guests::open(self.poll.registry(), GUESTS)?;
+        guests.serve_own_kernel(&mut self.engine, store_domid)?;
+        self.guests = Some(guests);
+        self.ticker.wind();
+        Ok(())
     }
 
     /// Serves until a signal asks for the end.
@@ -187,8 +204,17 @@ impl EventLoop {
                         }
                     }
                 }
+                GUESTS => {
+                    if let Some(guests) = &mut self.guests {
+                        let _signals = guests.take_signals();
+                    }
+                }
                 TICKER => {
                     self.ticker.rang();
+                    if let Some(guests) = self.guests.as_mut().filter(|guests| guests.any()) {
+                        guests.look_for_forgetful();
+                        self.ticker.wind();
+                    }
                     for conn in std::mem::take(&mut self.doubted) {
                         if let Some(client) = self.client(conn) {
                             client.doubted = false;
@@ -232,6 +258,9 @@ impl EventLoop {
             }
         }
         self.reading.clear();
+        if let Some(guests) = &mut self.guests {
+            guests.serve(&mut self.engine, now);
+        }
         self.engine.step(now);
         if self.engine.has_effects() {
             self.perform();
@@ -240,10 +269,13 @@ impl EventLoop {
         if self.engine.has_effects() {
             self.perform();
         }
+        if let Some(guests) = &mut self.guests {
+            guests.send_signals();
+        }
         self.end_clients();
         self.effects.end_turn(now);
         // Sending may have made room for requests that waited.
-        self.engine.has_requests()
+        self.engine.has_requests() || self.guests.as_ref().is_some_and(Guests::has_work)
     }
 
     /// Takes in those who wait to connect.
@@ -348,6 +380,10 @@ impl EventLoop {
     }
 
     fn flush_one(&mut self, conn: ConnId) {
+        if let Some(guests) = self.guests.as_mut().filter(|guests| guests.has(conn)) {
+            guests.flush(conn, &mut self.engine);
+            return;
+        }
         let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
         match client.write(self.engine.output(conn), self.poll.registry()) {
             Writing::Bytes(count) => {
@@ -369,6 +405,9 @@ impl EventLoop {
                     report.push(0);
                     self.engine.answer(conn, Ok(report));
                 }
+                Effect::Ask { conn, question: Question::Introduce { domid, gfn, port } } if self.guests.is_some() => {
+                    self.introduce(conn, domid, gfn, port);
+                }
                 Effect::Ask { conn, question } => {
                     let answer = self.effects.answer(question);
                     self.engine.set_tracing(self.effects.wants_trace());
@@ -379,9 +418,30 @@ impl EventLoop {
                     self.effects.trace(&moment, pid);
                 }
                 Effect::Note(note) => self.effects.note(note),
-                // Rings come with a later release: no domain has one here.
-                Effect::Release { .. } | Effect::Ignore { .. } => {}
+                Effect::Release { domid } => {
+                    if let Some(guests) = &mut self.guests {
+                        guests.release(domid);
+                    }
+                }
+                Effect::Ignore { conn, reason, tell, .. } => {
+                    if let Some(guests) = &mut self.guests {
+                        guests.ignore(conn, &reason, tell);
+                    }
+                }
             }
+        }
+    }
+
+    /// Introduces a domain for a client: its reply comes before the events.
+    fn introduce(&mut self, conn: ConnId, domid: DomId, gfn: u64, port: u32) {
+        let Some(guests) = &mut self.guests else { return };
+        match guests.introduce(&self.engine, domid, gfn, port) {
+            Ok(prepared) => {
+                self.engine.answer(conn, Ok(xenstore_wire::OK.to_vec()));
+                let guest = self.engine.introduce(domid);
+                guests.introduced(guest, domid, prepared);
+            }
+            Err(error) => self.engine.answer(conn, Err(error)),
         }
     }
 

@@ -8,6 +8,7 @@ mod client;
 pub mod daemonise;
 mod effects;
 mod event_loop;
+mod guests;
 mod heap;
 mod listener;
 pub mod logging;

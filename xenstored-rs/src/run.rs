@@ -96,10 +96,6 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// What can be refused at once is, before the process leaves its terminal.
 fn start(options: &Options) -> Result<ExitCode, Stop> {
-    if options.mode == Mode::Host {
-        let message = "this release serves sockets only; start it with --no-domain-init".to_owned();
-        return Err(Stop { status: USAGE, message });
-    }
     let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref())?;
     daemonise::close_to_others();
     files.create_missing()?;
@@ -165,8 +161,11 @@ fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, Ev
     let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
     let engine = Engine::new(config(options));
     let (listener, socket) = listener::listen(&files.socket)?;
-    let events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))
+    let mut events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))
         .map_err(|error| Stop::because("the event loop cannot start", &error))?;
+    if options.mode == Mode::Host {
+        events.serve_domains(DomId(options.master_domid))?;
+    }
     info!(socket = %files.socket.display(), "listening");
     Ok((pid_file, socket, events))
 }
@@ -185,7 +184,7 @@ fn serve(
     }
     // The service manager first: where the process that it started ends before it knows better, it takes that for a
     // failed start.
-    if let Err(error) = notifier.ready("serving sockets") {
+    if let Err(error) = notifier.ready(if options.mode == Mode::Host { "serving domains" } else { "serving sockets" }) {
         warn!(%error, "the service manager cannot be told");
     }
     if let Err(error) = readiness.ready() {

@@ -45,6 +45,15 @@ impl Caller {
     }
 }
 
+/// A request that waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) header: Header,
+    pub(crate) question: Question,
+    /// The request's payload: it is served anew where the answer is not its reply.
+    pub(crate) payload: Box<[u8]>,
+}
+
 /// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -61,7 +70,7 @@ pub(crate) struct Connection {
     /// Bytes that the watches count for.
     pub(crate) watch_bytes: usize,
     /// The request that waits for the shell's answer.
-    pub(crate) asked: Option<(Header, Question)>,
+    pub(crate) asked: Option<Asked>,
     /// In the queue of connections with whole requests.
     pub(crate) ready: bool,
     /// In the queue of connections with output.

@@ -9,6 +9,8 @@ use crate::{
 
 /// Feature bits that a domain may be offered (`XENSTORE_SERVER_FEATURE_*` of `xs_wire.h`).
 pub mod feature {
+    /// The ring can be started afresh.
+    pub const RECONNECTION: u32 = 1;
     /// The ring tells of errors.
     pub const ERROR: u32 = 2;
     /// WATCH takes a depth.
@@ -16,7 +18,7 @@ pub mod feature {
     /// A permission entry may name every domain.
     pub const ANY_DOMAIN: u32 = 8;
     /// What this engine offers.
-    pub const OFFERED: u32 = ERROR | WATCH_DEPTH | ANY_DOMAIN;
+    pub const OFFERED: u32 = RECONNECTION | ERROR | WATCH_DEPTH | ANY_DOMAIN;
 }
 
 /// Which domains count as existing.
@@ -27,6 +29,8 @@ pub enum Existence {
     Assumed,
     /// Those that [`crate::DomainEvent::Appeared`] told of.
     Told,
+    /// As told; a domain that nothing was told of is asked for with [`crate::Question::Exist`].
+    Asked,
 }
 
 /// What is known of one domain.
@@ -73,6 +77,8 @@ pub(crate) struct Domains {
     existence: Existence,
     /// The domain of the store itself, which is always there.
     store_domid: DomId,
+    /// Domains that were asked for and do not exist, for as long as the request that asked is served.
+    pub(crate) absent: Vec<DomId>,
     /// Limits of domains without limits of their own.
     pub(crate) limits: Limits,
     /// Most ever seen at any unprivileged domain of what each quota counts.
@@ -81,7 +87,7 @@ pub(crate) struct Domains {
 
 impl Domains {
     pub(crate) fn new(existence: Existence, store_domid: DomId, limits: Limits) -> Self {
-        Self { known: BTreeMap::new(), existence, store_domid, limits, peak: [0; QUOTAS] }
+        Self { known: BTreeMap::new(), existence, store_domid, absent: Vec::new(), limits, peak: [0; QUOTAS] }
     }
 
     /// What is known of a domain, if anything.
@@ -114,8 +120,18 @@ impl Domains {
         domid == self.store_domid
             || match self.existence {
                 Existence::Assumed => domid.is_ordinary(),
-                Existence::Told => self.get(domid).is_some_and(|domain| domain.exists || domain.introduced),
+                Existence::Told | Existence::Asked => {
+                    self.get(domid).is_some_and(|domain| domain.exists || domain.introduced)
+                }
             }
+    }
+
+    /// Whether it is to be asked for whether there is such a domain.
+    pub(crate) fn is_unsure(&self, domid: DomId) -> bool {
+        self.existence == Existence::Asked
+            && domid.is_ordinary()
+            && !self.exists(domid)
+            && !self.absent.contains(&domid)
     }
 
     /// Whether the domain is introduced; the store's own always is.

@@ -84,6 +84,8 @@ pub enum Question {
         /// The domain's end of the event channel.
         port: u32,
     },
+    /// Find out which of these domains exist, and tell [`crate::Engine::answer_existence`].
+    Exist(Vec<DomId>),
     /// `log` with its arguments: show, open, close or switch the trace.
     Log(Vec<Vec<u8>>),
     /// `logfile`: trace into that file from now on.

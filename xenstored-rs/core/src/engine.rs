@@ -11,9 +11,9 @@ use xenstore_wire::{Header, Message, XsError, put_error, put_message, put_with, 
 
 use crate::{
     config::Config,
-    connection::{Caller, Connection, ConnectionKind},
+    connection::{Asked, Caller, Connection, ConnectionKind},
     domain::{Domains, feature},
-    effect::{CloseReason, Effect, Note, Trace},
+    effect::{CloseReason, Effect, Note, Question, Trace},
     event::Change,
     id::{ConnId, DomId, Time, TxId},
     node::{Generation, NodeId},
@@ -306,7 +306,7 @@ impl Engine {
     /// When the payload is longer than a message may be by orders of magnitude.
     pub fn answer(&mut self, conn: ConnId, answer: Result<Vec<u8>, XsError>) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        let Some((header, _)) = connection.asked.take() else { return };
+        let Some(Asked { header, .. }) = connection.asked.take() else { return };
         let out = connection.output.buffer(&mut self.pool);
         let before = out.len();
         match answer {
@@ -320,6 +320,28 @@ impl Engine {
         self.trace_out(conn, &message);
         self.has_output(conn, message.len());
         self.settle(conn);
+    }
+
+    /// Answers [`crate::Question::Exist`] with those that do: the request that asked is served with that.
+    pub fn answer_existence(&mut self, conn: ConnId, existing: &[DomId]) {
+        let asked = self.connections.get_mut(conn.index()).and_then(|connection| connection.asked.take());
+        let Some(Asked { header, question: Question::Exist(domids), payload }) = asked else { return };
+        for domid in domids {
+            if existing.contains(&domid) {
+                self.domains.entry(domid).exists = true;
+            } else {
+                self.domains.absent.push(domid);
+            }
+        }
+        self.execute(conn, Message { header, payload: &payload });
+        self.domains.absent.clear();
+        self.settle(conn);
+    }
+
+    /// Domains that anything is known of.
+    #[must_use]
+    pub fn known_domains(&self) -> Vec<DomId> {
+        self.domains.iter().map(|(domid, _)| domid).filter(|&domid| domid != self.config.store_domid).collect()
     }
 
     /// The next connection that has something to send, until none is left.
@@ -495,6 +517,12 @@ impl Engine {
             Some(ConnectionKind::Domain(domid)) => domid,
             _ => self.config.store_domid,
         }
+    }
+
+    /// Feature bits that a domain is offered.
+    #[must_use]
+    pub fn features(&self, domid: DomId) -> u32 {
+        self.domains.features(domid)
     }
 
     /// Who speaks on a connection.

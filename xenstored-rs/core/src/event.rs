@@ -260,7 +260,7 @@ impl Engine {
     pub fn domain_event(&mut self, event: DomainEvent) {
         match event {
             DomainEvent::Appeared(domid) => {
-                if self.config.existence == Existence::Told {
+                if self.config.existence != Existence::Assumed {
                     self.domains.entry(domid).exists = true;
                 }
             }

@@ -148,3 +148,27 @@ fn a_new_life_of_a_domain_hears_nothing_of_the_old() {
     assert_eq!(world.call(guest, Op::Read, 0, b"x\0"), Ok(b"v".to_vec()));
     assert!(matches!(world.take(guest).as_slice(), [] | [Got::Reply(..)]));
 }
+
+#[test]
+fn a_domain_that_nothing_is_known_of_is_asked_for() {
+    let config = Config { existence: crate::Existence::Asked, ..Config::default() };
+    let mut world = World { engine: Engine::new(config) };
+    let socket = world.socket();
+    world.call(socket, Op::Mkdir, 0, b"/x\0").unwrap();
+    world.send(socket, Op::SetPerms, 0, b"/x\0n7\0r8\0");
+    world.send(socket, Op::GetPerms, 0, b"/x\0");
+    assert_eq!(world.take(socket), []);
+    let question = world.engine.next_effect();
+    assert_eq!(question, Some(Effect::Ask { conn: socket, question: Question::Exist(vec![DomId(7), DomId(8)]) }));
+    world.engine.answer_existence(socket, &[DomId(7)]);
+    world.engine.step(Time::default());
+    let replies =
+        [Got::Reply(Op::SetPerms.number(), b"OK\0".to_vec()), Got::Reply(Op::GetPerms.number(), b"n7\0r8\0".to_vec())];
+    assert_eq!(world.take(socket), replies);
+    let late = world.engine.introduce(DomId(8));
+    assert_eq!(world.call(late, Op::Read, 0, b"/x\0"), Err("EACCES".to_owned()), "it was not there when it was named");
+    world.send(socket, Op::SetPerms, 0, b"/x\0n9\0");
+    assert!(matches!(world.engine.next_effect(), Some(Effect::Ask { .. })), "absence is not remembered");
+    world.engine.answer_existence(socket, &[]);
+    assert_eq!(world.take(socket), [Got::Error("ENOENT".to_owned())]);
+}

@@ -2,7 +2,7 @@
 
 use xenstore_wire::{XsError, payload};
 
-use super::{Outcome, Request, domid, ok};
+use super::{Outcome, Request, domid, know, ok};
 use crate::{decimal, domain::feature, engine::Engine};
 
 /// GET_FEATURE, or `domid|`: the feature bits offered to the caller, or to another domain.
@@ -14,6 +14,7 @@ pub(super) fn get_feature(engine: &mut Engine, request: &Request<'_>, out: &mut 
             return Err(XsError::Access.into());
         }
         let domid = domid(payload::one_string(request.payload)?)?;
+        know(engine, request, [domid])?;
         if !engine.domains.exists(domid) {
             return Err(XsError::NoEnt.into());
         }
@@ -31,6 +32,7 @@ pub(super) fn set_feature(engine: &mut Engine, request: &Request<'_>, out: &mut 
     if bits & !feature::OFFERED != 0 {
         return Err(XsError::Inval.into());
     }
+    know(engine, request, [domid])?;
     if !engine.domains.exists(domid) {
         return Err(XsError::NoEnt.into());
     }

@@ -12,7 +12,7 @@ mod watch;
 use xenstore_wire::{Header, OK, Op, PAYLOAD_MAX, XsError, payload};
 
 use crate::{
-    connection::Caller,
+    connection::{Asked, Caller},
     control,
     effect::{Effect, Question},
     engine::Engine,
@@ -137,10 +137,20 @@ pub(crate) fn ok(out: &mut Vec<u8>) -> Outcome {
 /// Leaves the answer to the shell.
 pub(crate) fn ask(engine: &mut Engine, request: &Request<'_>, question: Question) -> Outcome {
     if let Some(connection) = engine.connections.get_mut(request.conn.index()) {
-        connection.asked = Some((request.header, question.clone()));
+        let payload = request.payload.into();
+        connection.asked = Some(Asked { header: request.header, question: question.clone(), payload });
         engine.effects.push_back(Effect::Ask { conn: request.conn, question });
     }
     Err(Failure::Asked)
+}
+
+/// Makes sure that it is known whether domains exist, before anything is changed.
+///
+/// # Errors
+/// That the shell was asked.
+fn know(engine: &mut Engine, request: &Request<'_>, domids: impl IntoIterator<Item = DomId>) -> Outcome {
+    let unsure: Vec<DomId> = domids.into_iter().filter(|&domid| engine.domains.is_unsure(domid)).collect();
+    if unsure.is_empty() { Ok(()) } else { ask(engine, request, Question::Exist(unsure)) }
 }
 
 /// Reads the path of a node as the caller names it.

@@ -5,7 +5,7 @@ use xenstore_wire::{XsError, payload};
 use super::{
     Outcome, Request, check_path_len,
     edit::{self, hit, look_relying, rely},
-    ok,
+    know, ok,
 };
 use crate::{
     domain::feature,
@@ -79,6 +79,7 @@ pub(super) fn set_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
             return Err(hit(engine, request, Quota::NodePermissions).into());
         }
     }
+    know(engine, request, entries.iter().map(|entry| entry.domid))?;
     mark_unknown(engine, request, &mut entries)?;
     let owner = entries.remove(0);
     if owner.ignored {

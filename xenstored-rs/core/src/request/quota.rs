@@ -2,7 +2,7 @@
 
 use xenstore_wire::{XsError, payload};
 
-use super::{Outcome, Request, domid, ok};
+use super::{Outcome, Request, domid, know, ok};
 use crate::{decimal, engine::Engine, quota::Limit};
 
 /// GET_QUOTA, `name|` or `domid|name|`: the names, a common limit, or a domain's limit.
@@ -18,6 +18,7 @@ pub(super) fn get_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
         [name] => engine.domains.limits.get(limit(name)?),
         [domain, name] => {
             let (domid, limit) = (domid(domain)?, limit(name)?);
+            know(engine, request, [domid])?;
             if !engine.domains.exists(domid) {
                 return Err(XsError::NoEnt.into());
             }
@@ -42,6 +43,7 @@ pub(super) fn set_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
         }
         [domain, name, new] => {
             let (domid, limit) = (domid(domain)?, limit(name)?);
+            know(engine, request, [domid])?;
             let value = value(limit, new)?;
             if !engine.domains.exists(domid) {
                 return Err(XsError::NoEnt.into());

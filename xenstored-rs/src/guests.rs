@@ -1,0 +1,427 @@
+//! The guests of this host: their rings and event channels.
+//!
+//! A guest is looked at when its event channel signals, when something is to be sent to it, or while it waits for its
+//! turn. Once a second all rings are looked at, for guests that forget to signal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use std::os::fd::{AsFd, AsRawFd};
+use tracing::{info, warn};
+use xen_ffi::event_channel::{AcrossExec, BoundPort, EventChannels, Virq};
+use xen_ffi::foreign_memory::ForeignMemory;
+use xen_ffi::grant_table::GrantTable;
+use xen_ffi::ring::{ConnectionState, Ring, RingFault};
+use xen_ffi::xen_files::{PORT_FILE, RING_FILE, map_own_ring, read_own_port};
+use xen_ffi::{GrantRef, Port};
+use xenstore_core::{CloseReason, ConnId, DomId, Engine, Time, feature};
+use xenstore_wire::XsError;
+
+/// Grants that are mapped at most, as the C daemon sets it: every domain id that there can be.
+const MOST_GRANTS: u32 = 32_752;
+
+/// Bytes of a ring, which is the most that one look can bring.
+const RING_BYTES: usize = 1024;
+
+/// A guest's end in this daemon.
+#[derive(Debug)]
+struct Guest {
+    domid: DomId,
+    conn: ConnId,
+    ring: Ring,
+    port: Option<BoundPort>,
+    /// Its ring is bad, and is left alone.
+    ignored: bool,
+    /// In the list of guests to look at.
+    listed: bool,
+    /// It is to be signalled at the end of the turn.
+    signal: bool,
+    /// It was found with a request that it had not signalled.
+    forgetful: bool,
+}
+
+/// All guests, and the handles through which they are reached.
+#[derive(Debug)]
+pub(crate) struct Guests {
+    channels: EventChannels,
+    grants: GrantTable,
+    foreign: Option<ForeignMemory>,
+    virq: Option<BoundPort>,
+    /// By index of the engine's connection.
+    guests: Vec<Option<Guest>>,
+    by_domid: BTreeMap<DomId, ConnId>,
+    by_port: BTreeMap<Port, ConnId>,
+    to_look_at: Vec<ConnId>,
+    to_signal: Vec<ConnId>,
+    /// Requests of these wait in the ring, since the engine takes none of them now.
+    held_back: BTreeSet<ConnId>,
+}
+
+/// What a look at the event channels brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signals {
+    /// A domain changed its state.
+    pub(crate) domains: bool,
+}
+
+impl Guests {
+    /// Opens what the host offers, and tells of signals through `token`.
+    ///
+    /// # Errors
+    /// Whatever the library said; without Xen, that there is none.
+    pub(crate) fn open(registry: &Registry, token: Token) -> Result<Self, HostError> {
+        let channels = EventChannels::open(AcrossExec::Close)?;
+        let fd = channels.as_fd();
+        let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).map_err(HostError::from_errno)?);
+        fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(HostError::from_errno)?;
+        registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE).map_err(HostError::Poll)?;
+        let grants = GrantTable::open()?;
+        grants.set_max_grants(MOST_GRANTS)?;
+        // Only needed where a guest's ring is not granted.
+        let foreign = ForeignMemory::open().ok();
+        let virq = match channels.bind_virq(Virq::DOMAIN_STATE) {
+            Ok(port) => Some(port),
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "deaths of domains will not be noticed");
+                None
+            }
+        };
+        Ok(Self {
+            channels,
+            grants,
+            foreign,
+            virq,
+            guests: Vec::new(),
+            by_domid: BTreeMap::new(),
+            by_port: BTreeMap::new(),
+            to_look_at: Vec::new(),
+            to_signal: Vec::new(),
+            held_back: BTreeSet::new(),
+        })
+    }
+
+    /// Serves the ring of the domain that the daemon runs in: its kernel's.
+    ///
+    /// # Errors
+    /// Where the kernel offers no ring, or its port cannot be bound.
+    pub(crate) fn serve_own_kernel(&mut self, engine: &mut Engine, domid: DomId) -> Result<(), HostError> {
+        let ring = Ring::new(map_own_ring(Path::new(RING_FILE))?);
+        let remote = read_own_port(Path::new(PORT_FILE))?;
+        let port = self.channels.bind_interdomain(xen(domid), remote)?;
+        ring.set_features(feature::OFFERED);
+        let conn = engine.introduce(domid);
+        self.add(conn, domid, ring, port);
+        // The kernel may have waited for this for long.
+        self.signal(conn);
+        self.list(conn);
+        Ok(())
+    }
+
+    /// Maps a domain's ring and binds its port, so that its requests can be served. A domain that is known already gets
+    /// its port bound anew.
+    ///
+    /// # Errors
+    /// What the host said, as near as the wire can tell.
+    pub(crate) fn introduce(
+        &mut self,
+        engine: &Engine,
+        domid: DomId,
+        gfn: u64,
+        port: u32,
+    ) -> Result<Prepared, XsError> {
+        if let Some(&conn) = self.by_domid.get(&domid) {
+            let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
+            let old = guest.port.take();
+            let remote = guest.ring.port().unwrap_or(Port(port));
+            if let Some(old) = old {
+                self.by_port.remove(&old.port());
+                drop(old);
+            }
+            let bound = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
+            self.by_port.insert(bound.port(), conn);
+            let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
+            guest.port = Some(bound);
+            guest.ring.reset();
+            return Ok(Prepared::Known);
+        }
+        let page = match self.grants.map(xen(domid), GrantRef::XENSTORE) {
+            Ok(page) => page,
+            Err(error) => match self.foreign.as_ref().map(|foreign| foreign.map(xen(domid), gfn)) {
+                Some(Ok(page)) => page,
+                _ => return Err(refused(domid, &error)),
+            },
+        };
+        let ring = Ring::new(page);
+        let remote = ring.port().unwrap_or(Port(port));
+        let port = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
+        ring.set_features(engine.features(domid));
+        ring.reset();
+        Ok(Prepared::New { ring, port })
+    }
+
+    /// Takes a domain in whose ring [`Guests::introduce`] prepared, once the engine knows it as `conn`.
+    pub(crate) fn introduced(&mut self, conn: ConnId, domid: DomId, prepared: Prepared) {
+        if let Prepared::New { ring, port } = prepared {
+            self.add(conn, domid, ring, port);
+        }
+        // From here on the guest may go on at once, so all else is done before.
+        if let Some(guest) = self.guest_mut(conn)
+            && guest.ring.connection() == ConnectionState::ReconnectRequested
+        {
+            guest.ring.set_connected();
+        }
+        self.signal(conn);
+        self.list(conn);
+    }
+
+    fn add(&mut self, conn: ConnId, domid: DomId, ring: Ring, port: BoundPort) {
+        self.by_domid.insert(domid, conn);
+        self.by_port.insert(port.port(), conn);
+        if self.guests.len() <= conn.index() {
+            self.guests.resize_with(conn.index() + 1, || None);
+        }
+        let port = Some(port);
+        let (ignored, listed, signal, forgetful) = (false, false, false, false);
+        self.guests[conn.index()] = Some(Guest { domid, conn, ring, port, ignored, listed, signal, forgetful });
+    }
+
+    /// Lets a domain's ring go: unmaps it and unbinds its port.
+    pub(crate) fn release(&mut self, domid: DomId) {
+        let Some(conn) = self.by_domid.remove(&domid) else { return };
+        self.held_back.remove(&conn);
+        if let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::take)
+            && let Some(port) = guest.port
+        {
+            self.by_port.remove(&port.port());
+        }
+    }
+
+    /// Leaves a bad ring alone from now on, and tells the guest why if it may be told.
+    pub(crate) fn ignore(&mut self, conn: ConnId, reason: &CloseReason, tell: bool) {
+        let Some(guest) = self.guest_mut(conn) else { return };
+        guest.ignored = true;
+        let fault = match reason {
+            CloseReason::RingIndex => RingFault::Index,
+            CloseReason::TooLong { .. } => RingFault::Protocol,
+            CloseReason::OutputFull { .. } | CloseReason::Failed { .. } => RingFault::Communication,
+        };
+        if tell {
+            guest.ring.set_error(Some(fault));
+        }
+        let domid = guest.domid.0;
+        self.signal(conn);
+        self.held_back.remove(&conn);
+        warn!(domid, ?fault, "a domain's ring is served no more");
+    }
+
+    /// Whether a connection is a guest's.
+    pub(crate) fn has(&self, conn: ConnId) -> bool {
+        self.guests.get(conn.index()).is_some_and(Option::is_some)
+    }
+
+    fn guest_mut(&mut self, conn: ConnId) -> Option<&mut Guest> {
+        self.guests.get_mut(conn.index()).and_then(Option::as_mut)
+    }
+
+    /// Takes the signals that came in.
+    pub(crate) fn take_signals(&mut self) -> Signals {
+        let mut signals = Signals::default();
+        loop {
+            let port = match self.channels.pending() {
+                Ok(Some(port)) => port,
+                Ok(None) => return signals,
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, "signals of guests may be lost");
+                    self.look_at_all();
+                    return signals;
+                }
+            };
+            if self.virq.as_ref().is_some_and(|virq| virq.port() == port) {
+                signals.domains = true;
+            } else if let Some(&conn) = self.by_port.get(&port) {
+                self.list(conn);
+            }
+            if let Err(error) = self.channels.unmask(port) {
+                warn!(error = &error as &dyn std::error::Error, %port, "a port cannot be unmasked");
+            }
+        }
+    }
+
+    /// Looks at every ring in this turn.
+    fn look_at_all(&mut self) {
+        let all: Vec<ConnId> = self.by_domid.values().copied().collect();
+        all.into_iter().for_each(|conn| self.list(conn));
+    }
+
+    /// Lists guests that have a request waiting which they did not signal.
+    pub(crate) fn look_for_forgetful(&mut self) {
+        let mut found = Vec::new();
+        for guest in self.guests.iter_mut().flatten().filter(|guest| !guest.ignored && !guest.listed) {
+            if guest.ring.waiting() != Ok(0) {
+                found.push(guest.conn);
+                if !std::mem::replace(&mut guest.forgetful, true) {
+                    info!(domid = guest.domid.0, "a domain forgets to signal its requests");
+                }
+            }
+        }
+        let held_back = &self.held_back;
+        found.retain(|conn| !held_back.contains(conn));
+        found.into_iter().for_each(|conn| self.list(conn));
+    }
+
+    /// Whether any guest's ring is served.
+    pub(crate) fn any(&self) -> bool {
+        !self.by_domid.is_empty()
+    }
+
+    /// Puts a guest onto the list of those to look at.
+    fn list(&mut self, conn: ConnId) {
+        if let Some(guest) = self.guest_mut(conn)
+            && !guest.listed
+        {
+            guest.listed = true;
+            self.to_look_at.push(conn);
+        }
+    }
+
+    /// Whether guests are left to look at.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.to_look_at.is_empty()
+    }
+
+    /// Looks at the guests whose turn has come: takes requests out of their rings.
+    pub(crate) fn serve(&mut self, engine: &mut Engine, now: Time) {
+        for conn in std::mem::take(&mut self.held_back) {
+            if engine.wants_input(conn) {
+                self.list(conn);
+            } else {
+                self.held_back.insert(conn);
+            }
+        }
+        for conn in std::mem::take(&mut self.to_look_at) {
+            if let Some(guest) = self.guest_mut(conn) {
+                guest.listed = false;
+                self.look_at(conn, engine, now);
+            }
+        }
+    }
+
+    fn look_at(&mut self, conn: ConnId, engine: &mut Engine, now: Time) {
+        let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::as_mut).filter(|guest| !guest.ignored)
+        else {
+            return;
+        };
+        if guest.ring.connection() == ConnectionState::ReconnectRequested {
+            engine.introduce(guest.domid);
+            guest.ring.reset();
+            guest.ring.set_connected();
+            self.signal(conn);
+            return;
+        }
+        if !engine.output(conn).is_empty() {
+            self.flush(conn, engine);
+        }
+        if !engine.wants_input(conn) {
+            self.held_back.insert(conn);
+            return;
+        }
+        let Some(guest) = self.guest_mut(conn) else { return };
+        let mut buffer = [0; RING_BYTES];
+        match guest.ring.read(&mut buffer) {
+            Ok(0) => {}
+            Ok(count) => {
+                self.signal(conn);
+                engine.receive(conn, &buffer[..count], now);
+                // More may have come meanwhile; a guest that keeps writing has its turn with the others.
+                self.list(conn);
+            }
+            Err(_) => engine.ring_failed(conn),
+        }
+    }
+
+    /// Puts what waits for a guest into its ring, as far as there is room.
+    pub(crate) fn flush(&mut self, conn: ConnId, engine: &mut Engine) {
+        let Some(guest) = self.guest_mut(conn).filter(|guest| !guest.ignored) else { return };
+        match guest.ring.write(engine.output(conn)) {
+            Ok(count) => {
+                if count > 0 {
+                    self.signal(conn);
+                }
+                engine.sent(conn, count);
+            }
+            Err(_) => engine.ring_failed(conn),
+        }
+    }
+
+    fn signal(&mut self, conn: ConnId) {
+        if let Some(guest) = self.guest_mut(conn)
+            && !guest.signal
+        {
+            guest.signal = true;
+            self.to_signal.push(conn);
+        }
+    }
+
+    /// Signals the guests whose rings changed, each once.
+    pub(crate) fn send_signals(&mut self) {
+        for conn in std::mem::take(&mut self.to_signal) {
+            let Some(guest) = self.guest_mut(conn) else { continue };
+            guest.signal = false;
+            // A guest that is gone is told of by the hypervisor.
+            if let Some(Err(error)) = guest.port.as_ref().map(BoundPort::notify) {
+                tracing::debug!(domid = guest.domid.0, error = &error as &dyn std::error::Error, "no signal");
+            }
+        }
+    }
+
+    /// The domains whose rings are served.
+    pub(crate) fn domids(&self) -> impl Iterator<Item = DomId> {
+        self.by_domid.keys().copied()
+    }
+}
+
+/// A domain whose ring can be served.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// It is known already, and its port is bound anew.
+    Known,
+    /// It is new.
+    New {
+        /// Its ring.
+        ring: Ring,
+        /// The local end of its event channel.
+        port: BoundPort,
+    },
+}
+
+/// What the host did not give.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostError {
+    /// A call of a Xen library.
+    #[error("this host offers no Xen to serve domains with; for sockets alone there is --no-domain-init")]
+    Xen(#[from] xen_ffi::Error),
+    /// A call of the kernel.
+    #[error("the event channels cannot be waited for")]
+    Poll(#[source] std::io::Error),
+}
+
+impl HostError {
+    fn from_errno(errno: nix::errno::Errno) -> Self {
+        Self::Poll(errno.into())
+    }
+}
+
+/// The number by which the host knows a domain.
+fn xen(domid: DomId) -> xen_ffi::DomId {
+    xen_ffi::DomId(domid.0)
+}
+
+/// Notes why a domain was not introduced; answers with the nearest error of the wire.
+fn refused(domid: DomId, error: &xen_ffi::Error) -> XsError {
+    warn!(domid = domid.0, error = error as &dyn std::error::Error, "a domain cannot be introduced");
+    let errno = error.errno();
+    XsError::ALL.iter().copied().find(|error| Some(error.errno()) == errno).unwrap_or(XsError::Inval)
+}
