@@ -6,6 +6,7 @@
 //! - An [`Error`] says which call failed and keeps its errno.
 //! - Nothing here logs, waits, or starts a thread.
 
+pub mod domain_state;
 mod error;
 pub mod event_channel;
 pub mod foreign_memory;

@@ -132,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "plain arithmetic, and slow")]
     fn every_pair_of_edges() {
         for consumer in edges() {
             for producer in edges() {
