@@ -165,8 +165,8 @@ impl Effects {
                 });
                 Err(XsError::Inval)
             }
-            // Answered by the loop, which has the figures.
-            Question::Turns => Err(XsError::Io),
+            // Answered by the loop, which has the figures and the host.
+            Question::Turns | Question::Exist(_) => Err(XsError::Io),
         }
     }
 

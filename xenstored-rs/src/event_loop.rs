@@ -129,6 +129,7 @@ impl EventLoop {
     pub(crate) fn serve_domains(&mut self, store_domid: DomId) -> Result<(), HostError> {
         let mut guests = Guests::open(self.poll.registry(), GUESTS)?;
         guests.serve_own_kernel(&mut self.engine, store_domid)?;
+        guests.introduce_running(&mut self.engine, store_domid);
         self.guests = Some(guests);
         self.ticker.wind();
         Ok(())
@@ -206,7 +207,7 @@ impl EventLoop {
                 }
                 GUESTS => {
                     if let Some(guests) = &mut self.guests {
-                        let _signals = guests.take_signals();
+                        guests.take_signals(&mut self.engine);
                     }
                 }
                 TICKER => {
@@ -407,6 +408,10 @@ impl EventLoop {
                 }
                 Effect::Ask { conn, question: Question::Introduce { domid, gfn, port } } if self.guests.is_some() => {
                     self.introduce(conn, domid, gfn, port);
+                }
+                Effect::Ask { conn, question: Question::Exist(domids) } => {
+                    let existing = self.guests.as_ref().map(|guests| guests.existing(&domids)).unwrap_or_default();
+                    self.engine.answer_existence(conn, &existing);
                 }
                 Effect::Ask { conn, question } => {
                     let answer = self.effects.answer(question);

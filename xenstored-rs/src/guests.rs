@@ -11,13 +11,14 @@ use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::os::fd::{AsFd, AsRawFd};
 use tracing::{info, warn};
+use xen_ffi::domain_state::{DomainStates, Life, UniqueId};
 use xen_ffi::event_channel::{AcrossExec, BoundPort, EventChannels, Virq};
 use xen_ffi::foreign_memory::ForeignMemory;
 use xen_ffi::grant_table::GrantTable;
 use xen_ffi::ring::{ConnectionState, Ring, RingFault};
 use xen_ffi::xen_files::{PORT_FILE, RING_FILE, map_own_ring, read_own_port};
 use xen_ffi::{GrantRef, Port};
-use xenstore_core::{CloseReason, ConnId, DomId, Engine, Time, feature};
+use xenstore_core::{CloseReason, ConnId, DomId, DomainEvent, Engine, Time, feature};
 use xenstore_wire::XsError;
 
 /// Grants that are mapped at most, as the C daemon sets it: every domain id that there can be.
@@ -50,6 +51,9 @@ pub(crate) struct Guests {
     grants: GrantTable,
     foreign: Option<ForeignMemory>,
     virq: Option<BoundPort>,
+    states: DomainStates,
+    /// The life that each domain is known to have.
+    lives: BTreeMap<DomId, UniqueId>,
     /// By index of the engine's connection.
     guests: Vec<Option<Guest>>,
     by_domid: BTreeMap<DomId, ConnId>,
@@ -58,13 +62,6 @@ pub(crate) struct Guests {
     to_signal: Vec<ConnId>,
     /// Requests of these wait in the ring, since the engine takes none of them now.
     held_back: BTreeSet<ConnId>,
-}
-
-/// What a look at the event channels brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signals {
-    /// A domain changed its state.
-    pub(crate) domains: bool,
 }
 
 impl Guests {
@@ -94,6 +91,8 @@ impl Guests {
             grants,
             foreign,
             virq,
+            states: DomainStates::open()?,
+            lives: BTreeMap::new(),
             guests: Vec::new(),
             by_domid: BTreeMap::new(),
             by_port: BTreeMap::new(),
@@ -177,6 +176,75 @@ impl Guests {
         self.list(conn);
     }
 
+    /// Takes in the domains that run already and whose ring tells its port. Their rings go on as they are.
+    pub(crate) fn introduce_running(&mut self, engine: &mut Engine, own: DomId) {
+        self.look_at_domains(engine);
+        let running: Vec<DomId> = self.lives.keys().copied().filter(|&domid| domid != own).collect();
+        for domid in running {
+            let Ok(page) = self.grants.map(xen(domid), GrantRef::XENSTORE) else { continue };
+            let ring = Ring::new(page);
+            let Some(remote) = ring.port() else { continue };
+            match self.channels.bind_interdomain(xen(domid), remote) {
+                Ok(port) => {
+                    ring.set_features(engine.features(domid));
+                    let conn = engine.introduce(domid);
+                    self.introduced(conn, domid, Prepared::New { ring, port });
+                    info!(domid = domid.0, "a running domain is introduced");
+                }
+                Err(error) => {
+                    warn!(domid = domid.0, error = &error as &dyn std::error::Error, "a running domain is not served");
+                }
+            }
+        }
+    }
+
+    /// Tells the engine what became of domains since this was last asked.
+    pub(crate) fn look_at_domains(&mut self, engine: &mut Engine) {
+        let changes = match self.states.changes() {
+            Ok(changes) => changes,
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "the state of domains cannot be asked for");
+                return;
+            }
+        };
+        let (mut gone, mut shut_down, mut there) = (Vec::new(), Vec::new(), Vec::new());
+        for state in changes {
+            let domid = DomId(state.domid.0);
+            let alive = state.life < Life::Dead;
+            let before = self.lives.get(&domid).copied();
+            // Another life: the domain of before ended unseen.
+            let other = alive && state.unique_id.is_some() && before.is_some() && before != state.unique_id;
+            if !alive || other {
+                self.lives.remove(&domid);
+                gone.push(domid);
+            }
+            if let Some(id) = state.unique_id.filter(|_| alive) {
+                self.lives.insert(domid, id);
+            }
+            if alive {
+                there.push(domid);
+            }
+            if alive && state.shutdown {
+                shut_down.push(domid);
+            }
+        }
+        engine.domain_event(DomainEvent::Gone(gone));
+        there.into_iter().for_each(|domid| engine.domain_event(DomainEvent::Appeared(domid)));
+        engine.domain_event(DomainEvent::ShutDown(shut_down));
+    }
+
+    /// Those of `domids` that exist.
+    pub(crate) fn existing(&self, domids: &[DomId]) -> Vec<DomId> {
+        let exists = |&&domid: &&DomId| match self.states.get(xen(domid)) {
+            Ok(state) => state.life < Life::Dead,
+            Err(error) => {
+                warn!(domid = domid.0, error = &error as &dyn std::error::Error, "a domain cannot be asked for");
+                false
+            }
+        };
+        domids.iter().filter(exists).copied().collect()
+    }
+
     fn add(&mut self, conn: ConnId, domid: DomId, ring: Ring, port: BoundPort) {
         self.by_domid.insert(domid, conn);
         self.by_port.insert(port.port(), conn);
@@ -227,26 +295,29 @@ impl Guests {
     }
 
     /// Takes the signals that came in.
-    pub(crate) fn take_signals(&mut self) -> Signals {
-        let mut signals = Signals::default();
+    pub(crate) fn take_signals(&mut self, engine: &mut Engine) {
+        let mut domains_changed = false;
         loop {
             let port = match self.channels.pending() {
                 Ok(Some(port)) => port,
-                Ok(None) => return signals,
+                Ok(None) => break,
                 Err(error) => {
                     warn!(error = &error as &dyn std::error::Error, "signals of guests may be lost");
                     self.look_at_all();
-                    return signals;
+                    break;
                 }
             };
             if self.virq.as_ref().is_some_and(|virq| virq.port() == port) {
-                signals.domains = true;
+                domains_changed = true;
             } else if let Some(&conn) = self.by_port.get(&port) {
                 self.list(conn);
             }
             if let Err(error) = self.channels.unmask(port) {
                 warn!(error = &error as &dyn std::error::Error, %port, "a port cannot be unmasked");
             }
+        }
+        if domains_changed {
+            self.look_at_domains(engine);
         }
     }
 
@@ -375,11 +446,6 @@ impl Guests {
                 tracing::debug!(domid = guest.domid.0, error = &error as &dyn std::error::Error, "no signal");
             }
         }
-    }
-
-    /// The domains whose rings are served.
-    pub(crate) fn domids(&self) -> impl Iterator<Item = DomId> {
-        self.by_domid.keys().copied()
     }
 }
 

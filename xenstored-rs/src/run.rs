@@ -227,7 +227,10 @@ fn config(options: &Options) -> Config {
     Config {
         store_domid: DomId(options.master_domid),
         priv_domid: DomId(options.privileged_domid),
-        existence: Existence::Assumed,
+        existence: match options.mode {
+            Mode::Host => Existence::Asked,
+            Mode::SocketsOnly => Existence::Assumed,
+        },
         limits,
         keep_orphans: options.keep_orphans,
         event_timeout: options.watch_event_timeout,
