@@ -1,12 +1,13 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench check clean
+.PHONY: help setup run test bench fuzz check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work with the usual tools, keep serving'
 	@echo '             (ONCE=1: end after the show)'
 	@echo 'make test    all tests, on the real binary beside the peers'
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
+	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
 	@echo 'make check   formatting and lints'
 	@echo 'make clean   remove what was built'
 
@@ -21,6 +22,9 @@ test: setup
 
 bench: setup
 	@scripts/bench $(ARGS)
+
+fuzz:
+	@scripts/fuzz "$(TARGET)" $(SECONDS)
 
 check:
 	cargo fmt --all --check

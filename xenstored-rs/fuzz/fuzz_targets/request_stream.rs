@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use xenstore_core::{Config, DomId, DomainEvent, Existence};
-use xenstore_wire::{PAYLOAD_MAX, put_message};
+use xenstore_wire::PAYLOAD_MAX;
 use xenstored_fuzz::{Closed, Driver, Request};
 
 #[derive(Arbitrary, Debug)]
@@ -21,8 +21,8 @@ enum Step {
     Close(u8),
     Deaf(u8, bool),
     Appeared(u8),
-    ShutDown(u8, u8),
-    Gone(u8, u8),
+    ShutDown([u8; 2]),
+    Gone([u8; 2]),
 }
 
 fuzz_target!(|input: (bool, bool, bool, Vec<Step>)| {
@@ -31,9 +31,7 @@ fuzz_target!(|input: (bool, bool, bool, Vec<Step>)| {
     let mut driver = Driver::new(Config { keep_orphans, existence, ..Config::default() });
     driver.engine().set_tracing(trace);
     let admin = driver.open().expect("the first is let in");
-    for domid in 1..4 {
-        driver.introduce(DomId(domid));
-    }
+    (1..4).map(DomId).for_each(|domid| _ = driver.introduce(domid));
     for (number, step) in (1..).zip(steps.into_iter().take(400)) {
         let connections = driver.connections();
         let at = |who: u8| connections[usize::from(who) % connections.len()];
@@ -41,27 +39,19 @@ fuzz_target!(|input: (bool, bool, bool, Vec<Step>)| {
         match step {
             Step::Ask { who, in_transaction, wait, request } => {
                 let (conn, (op, mut payload)) = (at(who), request.message());
-                // The last one must stay connected to see what is left.
-                payload.truncate(if conn == admin { PAYLOAD_MAX } else { usize::MAX });
-                let tx_id = if in_transaction { driver.tx_id(conn) } else { 0 };
-                let mut bytes = Vec::new();
-                put_message(&mut bytes, op, number, tx_id, &payload);
-                driver.send(conn, &bytes);
+                payload.truncate(if conn == admin { PAYLOAD_MAX } else { usize::MAX }); // It must stay to the end.
+                driver.send_request(conn, op, number, in_transaction, &payload);
                 if !wait {
                     continue;
                 }
             }
-            Step::Open => {
-                driver.open();
-            }
+            Step::Open => drop(driver.open()),
             Step::Close(who) if at(who) != admin && driver.is_socket(at(who)) => driver.close(at(who), Closed::Client),
             Step::Close(_) => {}
             Step::Deaf(who, deaf) => driver.set_deaf(at(who), deaf && at(who) != admin),
             Step::Appeared(who) => driver.engine().domain_event(DomainEvent::Appeared(domid(who))),
-            Step::ShutDown(one, two) => {
-                driver.engine().domain_event(DomainEvent::ShutDown(vec![domid(one), domid(two)]))
-            }
-            Step::Gone(one, two) => driver.engine().domain_event(DomainEvent::Gone(vec![domid(one), domid(two)])),
+            Step::ShutDown(some) => driver.engine().domain_event(DomainEvent::ShutDown(some.map(domid).into())),
+            Step::Gone(some) => driver.engine().domain_event(DomainEvent::Gone(some.map(domid).into())),
         }
         driver.settle();
         driver.check_answered();

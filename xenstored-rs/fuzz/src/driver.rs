@@ -37,7 +37,7 @@ pub struct Driver {
     engine: Engine,
     clients: BTreeMap<ConnId, Client>,
     now: Duration,
-    /// Every byte that was received, by connection, where that is of interest.
+    /// Every byte that came back, by connection, where that is of interest.
     pub record: Option<BTreeMap<ConnId, Vec<u8>>>,
 }
 
@@ -82,12 +82,6 @@ impl Driver {
         self.clients.get(&conn).is_some_and(|client| client.domid.is_none())
     }
 
-    /// Number of the transaction that a connection opened last, 0 for none.
-    #[must_use]
-    pub fn tx_id(&self, conn: ConnId) -> u32 {
-        self.clients.get(&conn).map_or(0, |client| client.tx_id)
-    }
-
     /// Sends bytes, if the engine wants any.
     pub fn send(&mut self, conn: ConnId, bytes: &[u8]) {
         if !self.engine.wants_input(conn) {
@@ -100,6 +94,14 @@ impl Driver {
         }
         self.now += Duration::from_millis(1);
         self.engine.receive(conn, bytes, Time(self.now));
+    }
+
+    /// Sends one request, in the transaction that the connection opened last or in none.
+    pub fn send_request(&mut self, conn: ConnId, op: u32, req_id: u32, in_transaction: bool, payload: &[u8]) {
+        let tx_id = self.clients.get(&conn).filter(|_| in_transaction).map_or(0, |client| client.tx_id);
+        let mut bytes = Vec::new();
+        put_message(&mut bytes, op, req_id, tx_id, payload);
+        self.send(conn, &bytes);
     }
 
     /// Sends one request, lets everything settle, and gives type and payload of its reply.

@@ -148,12 +148,12 @@ impl Request {
                 (Op::SetPerms, [path(place), strings(&entries)].concat())
             }
             Self::Watch(place, token, depth) => {
-                let token = [b't'].repeat(usize::from(*token) * 8);
+                let token = b"t".repeat(usize::from(*token) * 8);
                 let depth = depth.map(|depth| number(&depth)).unwrap_or_default();
                 (Op::Watch, [strings(&[&place.bytes(), &token]), depth].concat())
             }
             Self::Unwatch(place, token) => {
-                (Op::Unwatch, strings(&[&place.bytes(), &[b't'].repeat(usize::from(*token) * 8)]))
+                (Op::Unwatch, strings(&[&place.bytes(), &b"t".repeat(usize::from(*token) * 8)]))
             }
             Self::ResetWatches => (Op::ResetWatches, vec![0]),
             Self::Start => (Op::TransactionStart, vec![0]),
