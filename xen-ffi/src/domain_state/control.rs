@@ -5,7 +5,7 @@
 
 use core::{
     ffi::{c_int, c_uint, c_void},
-    mem::offset_of,
+    mem::{MaybeUninit, offset_of},
     ptr,
     ptr::NonNull,
 };
@@ -71,9 +71,10 @@ impl DomainInfo {
     pub(super) const SHUTDOWN: u32 = 1 << 2;
 }
 
-/// Room for either structure of any version. They have between 100 and 200 bytes.
+/// Room for either structure of any version. They have between 100 and 200 bytes. It starts as zeroes; what the library
+/// leaves in the gaps between fields is nobody's concern.
 #[repr(C, align(16))]
-pub(super) struct Room([u8; 1024]);
+pub(super) struct Room(MaybeUninit<[u8; 1024]>);
 
 // The starts are read out of the room.
 const _: () = assert!(size_of::<DomInfo>() <= size_of::<Room>() && size_of::<DomainInfo>() <= size_of::<Room>());
@@ -82,17 +83,17 @@ const _: () = assert!(offset_of!(DomainInfo, handle) == 76);
 
 impl Room {
     fn new() -> Self {
-        Self([0; _])
+        Self(MaybeUninit::zeroed())
     }
 
     pub(super) fn dom_info(&self) -> DomInfo {
-        // SAFETY: the room is large and aligned enough, always initialised, and every pattern of bits is a `DomInfo`.
-        unsafe { (&raw const self.0).cast::<DomInfo>().read() }
+        // SAFETY: the room is large and aligned enough, and every field is initialised, by zeroes or the library; any bits will do.
+        unsafe { self.0.as_ptr().cast::<DomInfo>().read() }
     }
 
     pub(super) fn domain_info(&self) -> DomainInfo {
-        // SAFETY: the room is large and aligned enough, always initialised, and every pattern of bits is a `DomainInfo`.
-        unsafe { (&raw const self.0).cast::<DomainInfo>().read() }
+        // SAFETY: the room is large and aligned enough, and every field is initialised, by zeroes or the library; any bits will do.
+        unsafe { self.0.as_ptr().cast::<DomainInfo>().read() }
     }
 }
 

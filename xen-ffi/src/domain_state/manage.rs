@@ -114,3 +114,26 @@ fn decode(domid: DomId, state: c_uint, unique_id: u64) -> DomainState {
     let shutdown = has(sys::XENMANAGE_GETDOMSTATE_STATE_SHUTDOWN);
     DomainState { domid, life, shutdown, unique_id: Some(UniqueId::Hypervisor(unique_id)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::running(1, Life::Alive, false)]
+    #[case::shut_down(1 | 2, Life::Alive, true)]
+    #[case::being_torn_down(1 | 2 | 4, Life::Dying, true)]
+    #[case::dead(1 | 8, Life::Dead, false)]
+    fn the_bits_are_a_state(#[case] bits: c_uint, #[case] life: Life, #[case] shutdown: bool) {
+        let unique_id = Some(UniqueId::Hypervisor(5));
+        assert_eq!(decode(DomId(3), bits, 5), DomainState { domid: DomId(3), life, shutdown, unique_id });
+    }
+
+    #[test]
+    fn a_record_without_state_or_id_is_of_a_domain_that_is_gone() {
+        assert_eq!(decode(DomId(3), 0, 0), gone(DomId(3)));
+        assert_eq!(decode(DomId(3), 1, 0), gone(DomId(3)));
+    }
+}

@@ -1,3 +1,7 @@
+//! Clean under Miri, with the shared page's and the other unit tests, by
+//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" cargo +nightly miri test -p xen-ffi --lib`:
+//! its emulation of weak memory does not know accesses of different sizes to the same bytes.
+
 use core::{mem::offset_of, ptr::NonNull};
 use std::{sync::Arc, thread};
 
