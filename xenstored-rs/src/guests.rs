@@ -406,8 +406,10 @@ impl Guests {
             Ok(count) => {
                 self.signal(conn);
                 engine.receive(conn, &buffer[..count], now);
-                // More may have come meanwhile; a guest that keeps writing has its turn with the others.
-                self.list(conn);
+                // What comes from now on is signalled. A guest that filled the ring may not have signalled all of it.
+                if count == RING_BYTES {
+                    self.list(conn);
+                }
             }
             Err(_) => engine.ring_failed(conn),
         }
