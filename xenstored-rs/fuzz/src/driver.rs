@@ -223,6 +223,10 @@ impl Driver {
                     self.flush(conn, usize::MAX);
                     self.introduce(domid);
                 }
+                Effect::Ask { conn, question: Question::Exist(mut domids) } => {
+                    domids.retain(|domid| domid.0 % 2 == 1);
+                    self.engine.answer_existence(conn, &domids);
+                }
                 Effect::Ask { conn, question: Question::Turns } => self.engine.answer(conn, Err(XsError::Io)),
                 Effect::Ask { conn, .. } => self.engine.answer(conn, Ok(OK.to_vec())),
                 Effect::Note(Note::Mended(what)) => panic!("the accounts were wrong: {what}"),
