@@ -2,6 +2,7 @@
 
 use crate::host::Inner;
 use crate::ring::Word;
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -116,7 +117,7 @@ pub(crate) struct Books {
     unique_ids: u64,
     slots: u32,
     channels: u32,
-    free_channels: Vec<u32>,
+    free_channels: VecDeque<u32>,
 }
 
 impl Books {
@@ -129,14 +130,13 @@ impl Books {
     }
 
     fn take_channel(&mut self) -> io::Result<u32> {
-        if let Some(channel) = self.free_channels.pop() {
-            return Ok(channel);
+        if (self.channels as usize) < CHANNELS {
+            self.channels += 1;
+            return Ok(self.channels - 1);
         }
-        if self.channels as usize == CHANNELS {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "all event channels are in use"));
-        }
-        self.channels += 1;
-        Ok(self.channels - 1)
+        // As late as can be: somebody may still hold the guest that had it before.
+        let oldest = self.free_channels.pop_front();
+        oldest.ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "all event channels are in use"))
     }
 }
 
@@ -254,7 +254,7 @@ impl Inner {
                 Ok(view.ports[0].0)
             }
             Err(error) => {
-                self.books().free_channels.push(channel);
+                self.books().free_channels.push_back(channel);
                 Err(error)
             }
         }
@@ -266,7 +266,7 @@ impl Inner {
         if let Some(local) = board.channel(channel).close().and_then(|peer| board.local(peer)) {
             local.cut_off(channel);
         }
-        self.books().free_channels.push(channel);
+        self.books().free_channels.push_back(channel);
     }
 
     pub(crate) fn domain(&self, domid: u16) -> Option<Domain> {

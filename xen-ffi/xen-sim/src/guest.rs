@@ -147,7 +147,7 @@ impl Guest {
     }
 
     /// Reads as many bytes of replies and events as are there and fit; gives how many. Sends an event if the ring was
-    /// full before, as Linux does.
+    /// full, as Linux does.
     ///
     /// # Errors
     /// As [`Self::try_send`].
@@ -162,7 +162,8 @@ impl Guest {
         self.page().copy_out(RESPONSES + start, &mut out[..first]);
         self.page().copy_out(RESPONSES + again, &mut out[first..first + rest]);
         self.set_word(Word::RspCons, cons.wrapping_add(u32::try_from(len).expect("at most a ring")));
-        if there == RING_SIZE {
+        // Asked after the bytes were given back: a daemon that filled the ring meanwhile waits for them too.
+        if self.word(Word::RspProd).wrapping_sub(cons) as usize >= RING_SIZE {
             self.notify();
         }
         Ok(len)

@@ -237,6 +237,14 @@ impl Host {
 
     // ---- the toolstack's part ----
 
+    /// Asks the daemon for something that it always knows: once this succeeds, the daemon has set itself up.
+    ///
+    /// # Errors
+    /// When nobody listens, or a daemon that listens gives no answer within a minute.
+    pub fn ask_for_sign_of_life(&self) -> io::Result<()> {
+        toolstack::ask_for_sign_of_life(&self.inner)
+    }
+
     /// Introduces a domain to the daemon, over its socket.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ and with its status. With --stay the host goes on until it is interrupted.
 ctl acts on the host that runs in DIR:
 ";
 
-/// How long the daemon may take to listen.
+/// How long the daemon may take to answer.
 const START_UP: Duration = Duration::from_secs(30);
 
 /// How long the daemon may take to end once it was asked to.
@@ -124,12 +124,12 @@ fn run(run: &Run) -> io::Result<ExitCode> {
             io::Error::new(error.kind(), format!("{} does not start: {error}", run.daemon.display()))
         })?);
     let deadline = Instant::now() + START_UP;
-    while std::os::unix::net::UnixStream::connect(host.socket()).is_err() {
+    while host.ask_for_sign_of_life().is_err() {
         if let Some(status) = daemon.0.try_wait()? {
-            return Err(io::Error::other(format!("the daemon ended ({status}) before it listened")));
+            return Err(io::Error::other(format!("the daemon ended ({status}) before it answered")));
         }
         if Instant::now() > deadline {
-            return Err(io::Error::other("the daemon does not listen"));
+            return Err(io::Error::other("the daemon does not answer"));
         }
         thread::sleep(LOOK);
     }

@@ -21,6 +21,11 @@ pub(crate) fn introduce(inner: &Inner, domids: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
+/// Asks the daemon for something that it always knows.
+pub(crate) fn ask_for_sign_of_life(inner: &Inner) -> io::Result<()> {
+    request(&mut connect(inner)?, Op::GetDomainPath, 0, b"0\0")
+}
+
 /// Tells the daemon to let go of a domain.
 pub(crate) fn release(inner: &Inner, domid: u16) -> io::Result<()> {
     request(&mut connect(inner)?, Op::Release, domid, format!("{domid}\0").as_bytes())
