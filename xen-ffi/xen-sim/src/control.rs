@@ -22,7 +22,7 @@ pub const HELP: &str = "\
   shutdown DOMID [REASON]         poweroff (the usual), reboot, suspend, crash
   suspend DOMID                   shutdown with that reason
   resume DOMID                    the domain runs again, and the daemon is told by RESUME
-  dying DOMID                     the domain is being destroyed
+  dying DOMID                     the domain is destroyed, but somebody still holds its memory
   destroy DOMID                   the domain is gone
   ring DOMID                      the words of its ring page
   corrupt DOMID WORD VALUE        sets a word of its ring page and sends an event

@@ -77,7 +77,7 @@ pub struct Domain {
     pub handle: [u8; 16],
     /// Why it has shut down, as a number, if it has.
     pub shutdown: Option<u32>,
-    /// Whether it is being destroyed.
+    /// Whether it was destroyed and is only not gone yet.
     pub dying: bool,
 }
 

@@ -180,7 +180,8 @@ impl Host {
         self.inner.resume(domid)
     }
 
-    /// Begins to destroy a domain: it is dying, and its ring can be mapped no more.
+    /// Destroys a domain, but leaves it there as Xen does while others hold its memory: "dead" to Xen, "dying" to
+    /// libxenctrl. Its ring can be mapped no more. [`Self::destroy`] ends it.
     ///
     /// # Errors
     /// As [`Self::shutdown`].

@@ -7,7 +7,8 @@ use xen_sim_switchboard::{DOMID_FIRST_RESERVED, DomainView, Switchboard};
 
 const STATE_EXIST: c_uint = 1;
 const STATE_SHUTDOWN: c_uint = 2;
-const STATE_DYING: c_uint = 4;
+/// Nothing of it runs any more. The state before, in which Xen takes its memory apart, does not last here.
+const STATE_DEAD: c_uint = 8;
 
 /// What domain 0 may: control the host and its hardware.
 const CAPS_OF_DOMAIN_0: c_uint = 3;
@@ -49,7 +50,7 @@ impl Out {
         let state = view.map_or(0, |view| {
             STATE_EXIST
                 | if view.flags.shutdown { STATE_SHUTDOWN } else { 0 }
-                | if view.flags.dying { STATE_DYING } else { 0 }
+                | if view.flags.dying { STATE_DEAD } else { 0 }
         });
         let caps = if domid == 0 && view.is_some() { CAPS_OF_DOMAIN_0 } else { 0 };
         if !self.state.is_null() {

@@ -14,7 +14,7 @@ pub struct DomainFlags {
     pub exists: bool,
     /// It has shut down.
     pub shutdown: bool,
-    /// It is being destroyed.
+    /// It was destroyed, but is not gone while others hold its memory: "dead" to Xen, "dying" to libxenctrl.
     pub dying: bool,
     /// Its store ring can be mapped by grant reference.
     pub granted: bool,

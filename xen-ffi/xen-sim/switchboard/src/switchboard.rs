@@ -251,3 +251,87 @@ impl Switchboard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DomainFlags, Memory};
+
+    /// A host with one domain that offers port 1, behind channel 5.
+    fn host() -> Memory {
+        let memory = Memory::create().unwrap();
+        let flags = DomainFlags { exists: true, granted: true, ..DomainFlags::default() };
+        let mut view = DomainView { flags, unique_id: 1, ..DomainView::default() };
+        view.ports[0] = (1, 5);
+        memory.switchboard().domain(7).unwrap().write(&view);
+        memory.switchboard().reach(7);
+        memory
+    }
+
+    #[test]
+    fn an_event_goes_both_ways_through_a_bound_port() {
+        let memory = host();
+        let board = memory.switchboard();
+        assert_eq!(board.send(5), None, "nobody has bound it");
+        let local = board.bind_interdomain(2, 7, 1).unwrap();
+        assert_eq!(board.send(5), None, "the made-up first event has not been seen");
+        assert_eq!(board.unmask(2, local), Ok(true));
+        assert_eq!(board.unmask(2, local), Ok(false));
+        assert_eq!(board.send(5), Some((2, local)));
+        let before = board.channel(5).events();
+        assert_eq!(board.notify(2, local), Ok(()));
+        assert_eq!(board.channel(5).events(), before + 1);
+    }
+
+    #[test]
+    fn a_port_is_bound_once_at_a_time_and_by_its_owner_only() {
+        let memory = host();
+        let board = memory.switchboard();
+        let local = board.bind_interdomain(2, 7, 1).unwrap();
+        assert_eq!(board.bind_interdomain(3, 7, 1), Err(libc::EINVAL));
+        assert_eq!(board.bind_interdomain(3, 7, 2), Err(libc::EINVAL));
+        assert_eq!(board.bind_interdomain(3, 8, 1), Err(libc::ESRCH));
+        assert_eq!(board.unbind(3, local), Err(libc::ENOTCONN));
+        assert_eq!(board.notify(2, 1_000_000), Err(libc::EINVAL));
+        assert_eq!(board.unbind(2, local), Ok(()));
+        assert_eq!(board.send(5), None);
+        assert!(board.bind_interdomain(3, 7, 1).is_ok());
+    }
+
+    #[test]
+    fn all_that_an_event_file_bound_goes_with_it() {
+        let memory = host();
+        let board = memory.switchboard();
+        board.set_file(2, 1234);
+        assert_eq!((board.file(1234), board.file(0)), (Some(2), None));
+        board.bind_interdomain(2, 7, 1).unwrap();
+        board.bind_virq(2, VIRQ_DOM_EXC).unwrap();
+        assert_eq!(board.bind_virq(3, VIRQ_DOM_EXC), Err(libc::EEXIST));
+        board.release(2);
+        assert_eq!(board.file(1234), None);
+        assert!(board.bind_interdomain(3, 7, 1).is_ok());
+        assert!(board.bind_virq(3, VIRQ_DOM_EXC).is_ok());
+    }
+
+    #[test]
+    fn a_record_is_never_read_half_written() {
+        let memory = host();
+        let record = memory.switchboard().domain(7).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000 {
+                    record.write(&DomainView { unique_id: round, gfn: round, ..DomainView::default() });
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                while last < 19_999 {
+                    let view = record.read();
+                    // The very first record has an id and no frame.
+                    assert!(view.unique_id == view.gfn || view.flags.exists);
+                    last = last.max(view.gfn);
+                }
+            });
+        });
+    }
+}
