@@ -25,9 +25,9 @@ enum Step {
     Gone([u8; 2]),
 }
 
-fuzz_target!(|input: (bool, bool, bool, Vec<Step>)| {
-    let (keep_orphans, told, trace, steps) = input;
-    let existence = if told { Existence::Told } else { Existence::Assumed };
+fuzz_target!(|input: (bool, u8, bool, Vec<Step>)| {
+    let (keep_orphans, existence, trace, steps) = input;
+    let existence = [Existence::Assumed, Existence::Told, Existence::Asked][usize::from(existence % 3)];
     let mut driver = Driver::new(Config { keep_orphans, existence, ..Config::default() });
     driver.engine().set_tracing(trace);
     let admin = driver.open().expect("the first is let in");

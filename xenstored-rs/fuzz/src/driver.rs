@@ -202,6 +202,9 @@ impl Driver {
     /// Does what the engine asks for. What it closed, it closed before anything that is done here: that comes first.
     fn perform(&mut self) {
         let mut effects: Vec<_> = std::iter::from_fn(|| self.engine.next_effect()).collect();
+        if effects.is_empty() {
+            return;
+        }
         effects.sort_by_key(|effect| match effect {
             Effect::Release { .. } => 0,
             Effect::Close { .. } | Effect::Ignore { .. } => 1,
@@ -233,13 +236,16 @@ impl Driver {
                 Effect::Note(_) | Effect::Trace(_) => {}
             }
         }
+        // An answer may have led to the next question.
+        self.perform();
     }
 
     fn give_up(&mut self, conn: ConnId, reason: &CloseReason) {
         assert!(!matches!(reason, CloseReason::Failed { .. }), "{reason:?}");
         let bytes = self.engine.output(conn).to_vec();
         self.take(conn, &bytes);
-        let client = self.clients.get(&conn).expect("who is closed was open");
+        // The client may have left by now.
+        let Some(client) = self.clients.get(&conn) else { return };
         let all = matches!(reason, CloseReason::TooLong { .. });
         assert!(!all || client.asked.is_empty(), "requests before the last are answered: {:?}", client.asked);
         self.close(conn, Closed::Engine);
