@@ -12,6 +12,7 @@ pub mod event_channel;
 pub mod foreign_memory;
 pub mod grant_table;
 mod id;
+pub mod process;
 pub mod ring;
 pub mod shared_page;
 pub mod xen_files;

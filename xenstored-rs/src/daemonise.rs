@@ -3,20 +3,16 @@
 //! The process that was started by hand (or by a start script) waits until the daemon answers requests or has failed,
 //! and ends with its exit status and its message. Until then the daemon keeps the terminal for its messages; only when
 //! it reports ready do its standard streams go to `/dev/null`.
-//!
-//! This is the one module with `unsafe` code: forking, and the two other calls that only a process with a single
-//! thread may make. Each of them checks that there is one thread.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid};
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
+use xen_ffi::process::{Forked, end, fork};
 
 /// First byte of the report of a daemon that is ready; its pid follows in decimal.
 const READY: u8 = b'R';
@@ -105,22 +101,20 @@ fn report_failure(launcher: &mut File, status: u8, message: &str) -> bool {
 /// # Errors
 /// If the process has more than one thread, or the kernel has no process or descriptor left.
 pub fn daemonise() -> io::Result<Side> {
-    require_single_thread()?;
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
-    // SAFETY: there is one thread, so the child gets no lock that another thread held.
-    match unsafe { fork() }? {
-        ForkResult::Parent { child } => {
+    match fork()? {
+        Forked::Parent { child } => {
             drop(writer);
-            Ok(Side::Launcher(await_verdict(File::from(reader), child)))
+            Ok(Side::Launcher(await_verdict(File::from(reader), Pid::from_raw(child))))
         }
-        ForkResult::Child => {
+        Forked::Child => {
             drop(reader);
             let mut launcher = File::from(writer);
             match leave_session() {
                 Ok(()) => Ok(Side::Daemon(Readiness { launcher: Some(launcher) })),
                 Err(error) => {
                     report_failure(&mut launcher, DIED_STATUS, &format!("cannot become a daemon: {error}"));
-                    end_process(DIED_STATUS)
+                    end(DIED_STATUS)
                 }
             }
         }
@@ -130,21 +124,14 @@ pub fn daemonise() -> io::Result<Side> {
 /// In the first child: a new session, then a child that does not lead it. Returns in that child only.
 fn leave_session() -> io::Result<()> {
     setsid()?;
-    // SAFETY: still one thread: a forked process has only the one that called fork.
-    match unsafe { fork() }? {
-        ForkResult::Parent { .. } => end_process(0),
-        ForkResult::Child => {
+    match fork()? {
+        Forked::Parent { .. } => end(0),
+        Forked::Child => {
             chdir("/")?;
             close_to_others();
             Ok(())
         }
     }
-}
-
-/// Ends a process that shares everything with another one: no exit handlers, no destructors.
-fn end_process(status: u8) -> ! {
-    // SAFETY: _exit touches no memory of ours.
-    unsafe { libc::_exit(status.into()) }
 }
 
 /// Waits for the daemon's report, and for the process between us and it.
@@ -185,38 +172,6 @@ fn leave_standard_streams() -> io::Result<()> {
 /// foreground too.
 pub fn close_to_others() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
-}
-
-/// Lets a write to a connection that is gone fail with an error instead of ending the process.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn ignore_sigpipe() -> io::Result<()> {
-    // SAFETY: no handler of ours is installed, and the previous disposition is not used.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
-    Ok(())
-}
-
-/// Takes a variable out of the environment, so that no child inherits it.
-///
-/// # Errors
-/// If the process has more than one thread; the variable then stays.
-pub fn take_variable(name: &'static str) -> io::Result<Option<OsString>> {
-    let value = std::env::var_os(name);
-    if value.is_some() {
-        require_single_thread()?;
-        // SAFETY: there is one thread, so nothing reads the environment meanwhile.
-        unsafe { std::env::remove_var(name) };
-    }
-    Ok(value)
-}
-
-/// What makes the `unsafe` calls above sound.
-fn require_single_thread() -> io::Result<()> {
-    match fs::read_dir("/proc/self/task")?.count() {
-        1 => Ok(()),
-        threads => Err(io::Error::other(format!("{threads} threads run where there must be one"))),
-    }
 }
 
 #[cfg(test)]

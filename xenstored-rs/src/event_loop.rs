@@ -10,13 +10,13 @@ use mio::net::UnixListener;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
 use tracing::{error, info, warn};
+use xen_ffi::process::trim_heap;
 use xenstore_core::{CloseReason, ConnId, DomId, Effect, Engine, Question, Time};
 use xenstore_wire::Op;
 
 use crate::client::{Client, Reading, Writing};
 use crate::effects::Effects;
 use crate::guests::{Guests, HostError};
-use crate::heap;
 use crate::signals::{Signal, Signals};
 use crate::ticker::Ticker;
 use crate::turn_times::TurnTimes;
@@ -41,6 +41,13 @@ const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// A turn that took this long is worth a line in the log.
 const LONG_TURN: Duration = Duration::from_secs(1);
+
+/// Bytes freed after which the heap is looked at: the C library keeps what is freed for later, and a store that was
+/// large for a moment would stay large for ever.
+const HEAP_WORTH: usize = 4 << 20;
+
+/// How long after that, so that it does not happen while much is still freed.
+const HEAP_CALM: Duration = Duration::from_secs(1);
 
 /// How accepting goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,11 +175,11 @@ impl EventLoop {
     fn look_at_heap(&mut self, now: Duration) {
         match self.trim_at {
             Some(due) if due <= now => {
-                heap::trim();
+                trim_heap();
                 self.engine.clear_litter();
                 self.trim_at = None;
             }
-            None if self.engine.litter() > heap::WORTH => self.trim_at = Some(now + heap::CALM),
+            None if self.engine.litter() > HEAP_WORTH => self.trim_at = Some(now + HEAP_CALM),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use sd_notify::NotifyState;
 
-use crate::daemonise;
+use xen_ffi::process::take_variable;
 
 /// The way to the service manager, if there is one.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Notifier {
     /// # Errors
     /// If the address is of no known form, or there are several threads. [`Notifier::default`] then goes on without.
     pub fn from_environment() -> io::Result<Self> {
-        daemonise::take_variable("NOTIFY_SOCKET")?.as_deref().map_or_else(|| Ok(Self::default()), Self::new)
+        take_variable("NOTIFY_SOCKET")?.as_deref().map_or_else(|| Ok(Self::default()), Self::new)
     }
 
     /// Speaks to this address: a path, or a name of the abstract kind with `@` in front. Empty means nobody.

@@ -15,7 +15,8 @@ use crate::event_loop::EventLoop;
 use crate::listener::{self, SocketFile};
 use crate::logging::{self, LogOptions};
 use crate::notify::Notifier;
-use crate::pid_file::{self, PidFile, PidFileError};
+use crate::pid_file::{PidFile, PidFileError};
+use crate::predecessor;
 use crate::rlimits::{self, HostLimits};
 use crate::run_dir::RunDir;
 use crate::signals::Signals;
@@ -99,7 +100,7 @@ fn start(options: &Options) -> Result<ExitCode, Stop> {
     let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref())?;
     daemonise::close_to_others();
     files.create_missing()?;
-    match pid_file::probe(&files.pid_file) {
+    match predecessor::await_end(&files.pid_file, &files.socket) {
         Err(running @ PidFileError::AlreadyRunning { .. }) => return Ok(already_running(&running)),
         probed => probed?,
     }
@@ -141,7 +142,7 @@ fn already_running(running: &PidFileError) -> ExitCode {
 
 /// Everything that must work before anybody is served.
 fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, EventLoop), Stop> {
-    daemonise::ignore_sigpipe()?;
+    xen_ffi::process::ignore_sigpipe()?;
     let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
         running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
         error => Stop::new(&error),

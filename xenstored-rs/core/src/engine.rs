@@ -37,8 +37,9 @@ pub(crate) const OUTPUT_PAUSE: usize = 16 << 10;
 /// Unsent bytes that a socket connection may have while it takes nothing.
 pub(crate) const OUTPUT_CAP: usize = 1 << 20;
 
-/// How long a socket connection with more than that may take nothing before it is closed: it does not read.
-pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a socket connection with more than that may take nothing before it is closed: it does not read. The kernel
+/// tells of room only when most of its own buffer is free, so a slow reader seems to take nothing for long.
+pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Unsent bytes, after an attempt to send them, at which a socket connection is closed however it reads.
 pub(crate) const OUTPUT_LIMIT: usize = 16 << 20;
@@ -467,8 +468,9 @@ impl Engine {
         self.pool.dropped + self.store.freed * EACH
     }
 
-    /// Begins to count afresh what is freed.
+    /// Gives up room that is not used any more, and begins to count afresh what is freed.
     pub fn clear_litter(&mut self) {
+        self.store.nodes.shrink();
         self.pool.dropped = 0;
         self.store.freed = 0;
     }

@@ -68,6 +68,11 @@ impl Nodes {
         self.0.remove(id.0 as usize)
     }
 
+    /// Gives up room behind the last node.
+    pub(crate) fn shrink(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
     /// The node.
     ///
     /// # Panics

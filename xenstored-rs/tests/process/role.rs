@@ -117,7 +117,7 @@ fn panic_with_log() -> ExitCode {
 }
 
 fn pipe_signal() -> ExitCode {
-    daemonise::ignore_sigpipe().unwrap();
+    xen_ffi::process::ignore_sigpipe().unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
     let bit = 1_u64 << (libc::SIGPIPE - 1);

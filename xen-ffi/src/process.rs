@@ -1,0 +1,105 @@
+//! What a process does to itself through calls that Rust cannot check.
+//!
+//! Forking and changing the environment are sound only while there is one thread, and are refused otherwise.
+
+use std::{ffi::OsString, fs, io};
+
+/// Which process this is after [`fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The one that called.
+    Parent {
+        /// Number of the new process.
+        child: i32,
+    },
+    /// The new one.
+    Child,
+}
+
+/// Makes a copy of this process.
+///
+/// # Errors
+/// If the process has more than one thread, or the kernel has no process left.
+pub fn fork() -> io::Result<Forked> {
+    require_single_thread()?;
+    // SAFETY: there is one thread, so the child gets no lock that another thread held.
+    match unsafe { libc::fork() } {
+        0 => Ok(Forked::Child),
+        child if child > 0 => Ok(Forked::Parent { child }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends a process that shares everything with another one: no exit handlers, no destructors.
+pub fn end(status: u8) -> ! {
+    // SAFETY: the call touches no memory of ours.
+    unsafe { libc::_exit(status.into()) }
+}
+
+/// Lets a write to a connection that is gone fail with an error instead of ending the process.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn ignore_sigpipe() -> io::Result<()> {
+    // SAFETY: no handler of ours is installed, and the previous disposition is not used.
+    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes a variable out of the environment, so that no child inherits it.
+///
+/// # Errors
+/// If the process has more than one thread; the variable then stays.
+pub fn take_variable(name: &'static str) -> io::Result<Option<OsString>> {
+    let value = std::env::var_os(name);
+    if value.is_some() {
+        require_single_thread()?;
+        // SAFETY: there is one thread, so nothing reads the environment meanwhile.
+        unsafe { std::env::remove_var(name) };
+    }
+    Ok(value)
+}
+
+/// Gives memory that was freed back to the kernel, where the C library keeps it for later.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call only gives up pages that no allocation uses; it may be made at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// What makes the calls above sound.
+fn require_single_thread() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        threads => Err(io::Error::other(format!("{threads} threads run where there must be one"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_several_threads_there_is_no_fork() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let second = std::thread::spawn(move || receiver.recv());
+        let error = fork().unwrap_err();
+        assert!(error.to_string().contains("threads run where there must be one"), "{error}");
+        drop(sender);
+        assert!(second.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_variable_that_is_not_there_is_none() {
+        assert_eq!(take_variable("A_VARIABLE_THAT_NOBODY_SETS").unwrap(), None);
+    }
+
+    #[test]
+    fn the_heap_may_be_trimmed_at_any_time() {
+        let kept = vec![1u8; 1 << 20];
+        trim_heap();
+        assert!(kept.iter().all(|&byte| byte == 1));
+    }
+}
