@@ -156,6 +156,9 @@ impl Guests {
         let ring = Ring::new(page);
         let remote = ring.port().unwrap_or(Port(port));
         let port = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
+        if let Some(id) = self.states.get(xen(domid)).ok().and_then(|state| state.unique_id) {
+            self.lives.insert(domid, id);
+        }
         ring.set_features(engine.features(domid));
         ring.reset();
         Ok(Prepared::New { ring, port })
@@ -200,15 +203,21 @@ impl Guests {
 
     /// Tells the engine what became of domains since this was last asked.
     pub(crate) fn look_at_domains(&mut self, engine: &mut Engine) {
-        let changes = match self.states.changes() {
+        let mut states = match self.states.changes() {
             Ok(changes) => changes,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "the state of domains cannot be asked for");
                 return;
             }
         };
+        // Where changes are found by comparing, what came and went between two looks leaves no difference, and a domain
+        // that resumed and shut down again none either. So those that matter are all looked at; what was told already is
+        // not told again.
+        if matches!(self.states, DomainStates::Control(_)) {
+            states.extend(self.by_domid.keys().filter_map(|&domid| self.states.get(xen(domid)).ok()));
+        }
         let (mut gone, mut shut_down, mut there) = (Vec::new(), Vec::new(), Vec::new());
-        for state in changes {
+        for state in states {
             let domid = DomId(state.domid.0);
             let alive = state.life < Life::Dead;
             let before = self.lives.get(&domid).copied();
