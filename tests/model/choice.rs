@@ -14,8 +14,8 @@ pub(crate) const DOMID_SELF: u16 = 0x7FF0;
 /// Every domain, in permission entries behind the first (`DOMID_ANY`).
 pub(crate) const DOMID_ANY: u16 = 0x7FF5;
 
-/// Feature bits that the store offers: error indicator, watch depth, all-domains permission.
-pub(crate) const FEATURES: u32 = 2 | 4 | 8;
+/// Feature bits that the store offers: ring reconnection, error indicator, watch depth, all-domains permission.
+pub(crate) const FEATURES: u32 = 1 | 2 | 4 | 8;
 
 /// Feature bit of watches with a depth.
 pub(crate) const FEATURE_WATCH_DEPTH: u32 = 4;

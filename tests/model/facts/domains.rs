@@ -124,12 +124,12 @@ fn a_target_gives_rights_until_it_goes(#[values(model, engine)] make: Make) {
 #[rstest]
 fn features_are_set_before_introduction_and_hold(#[values(model, engine)] make: Make) {
     let mut talk = Talk::on(make());
-    assert_eq!(talk.ok(A, Op::GetFeature, ""), "14|");
-    assert_eq!(talk.ok(A, Op::GetFeature, "9|"), "14|", "known to the host is enough");
+    assert_eq!(talk.ok(A, Op::GetFeature, ""), "15|");
+    assert_eq!(talk.ok(A, Op::GetFeature, "9|"), "15|", "known to the host is enough");
     assert_eq!(talk.ask(A, Op::GetFeature, "1234|"), Err(XsError::NoEnt));
     assert_eq!(talk.ask(A, Op::GetFeature, "3|x|"), Err(XsError::Inval));
     assert_eq!(talk.ask(A, Op::SetFeature, "3|2|"), Err(XsError::Busy));
-    assert_eq!(talk.ask(A, Op::SetFeature, "9|1|"), Err(XsError::Inval));
+    assert_eq!(talk.ask(A, Op::SetFeature, "9|16|"), Err(XsError::Inval));
     assert_eq!(talk.ask(A, Op::SetFeature, "1234|2|"), Err(XsError::NoEnt));
     talk.ok(A, Op::Release, "3|");
     talk.ok(A, Op::SetFeature, "3|2|");
