@@ -80,7 +80,7 @@ fn hold(text: &str, id: &str, backend: Backend) {
     let cases = case::parse(text);
     let case = cases.iter().find(|case| name(case) == id).unwrap_or_else(|| panic!("no case {id}"));
     let mut daemon = Daemon::start(backend);
-    let played = player::play(case, &daemon);
+    let played = player::play(case, &|_| daemon.connect());
     match (backend == Backend::C && C_FAILS.contains(&id), played) {
         (false, played) => played.unwrap_or_else(|wrong| panic!("{wrong}")),
         (true, played) => assert!(played.is_err(), "the peer is not known to get this right"),

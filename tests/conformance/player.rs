@@ -1,10 +1,10 @@
-//! Plays a case against a daemon over its socket.
+//! Plays a case against a daemon, over its socket and its guests' rings.
 
 use crate::case::{Answer, Case, Names, OpName, Step, Tx};
 use regex::{Regex, RegexBuilder};
 use std::collections::{HashMap, VecDeque};
 use xenstore_wire::{HEADER_SIZE, Header, Op, put_message};
-use xenstored_tests::{Client, ClientError, Daemon, Event, Reply};
+use xenstored_tests::{Client, ClientError, Event, Reply};
 
 /// Characters are bytes.
 fn to_bytes(text: &str, round: Option<u32>) -> Vec<u8> {
@@ -66,17 +66,17 @@ impl Connection {
 
 /// The state of one case being played.
 pub(crate) struct Player<'a> {
-    daemon: &'a Daemon,
+    connect: &'a dyn Fn(&str) -> Client,
     connections: HashMap<String, Connection>,
     next_req_id: u32,
     bound: HashMap<String, u32>,
     kept: HashMap<String, String>,
 }
 
-/// Plays a whole case; the error says which step went wrong and how.
-pub(crate) fn play(case: &Case, daemon: &Daemon) -> Result<(), String> {
+/// Plays a whole case, with `connect` making the connection of a name; the error says which step went wrong and how.
+pub(crate) fn play(case: &Case, connect: &dyn Fn(&str) -> Client) -> Result<(), String> {
     let mut player =
-        Player { daemon, connections: HashMap::new(), next_req_id: 1, bound: HashMap::new(), kept: HashMap::new() };
+        Player { connect, connections: HashMap::new(), next_req_id: 1, bound: HashMap::new(), kept: HashMap::new() };
     for (number, step) in case.steps.iter().enumerate() {
         let rounds: Vec<Option<u32>> = step.repeat.map_or_else(|| vec![None], |count| (0..count).map(Some).collect());
         for round in rounds {
@@ -88,9 +88,9 @@ pub(crate) fn play(case: &Case, daemon: &Daemon) -> Result<(), String> {
 
 impl Player<'_> {
     fn connection(&mut self, name: &str) -> &mut Connection {
-        let daemon = self.daemon;
+        let connect = self.connect;
         self.connections.entry(name.into()).or_insert_with(|| Connection {
-            client: daemon.connect(),
+            client: connect(name),
             unanswered: VecDeque::new(),
             partial: Vec::new(),
         })

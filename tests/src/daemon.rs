@@ -259,7 +259,10 @@ impl Drop for Daemon {
 
 /// Our daemon: `$XENSTORED_RS`, or else the one of the build that this test belongs to, brought up to date once per
 /// process when cargo runs the tests.
-fn our_binary() -> &'static Path {
+///
+/// # Panics
+/// When it cannot be built.
+pub fn our_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(path) = std::env::var_os("XENSTORED_RS") {

@@ -17,4 +17,4 @@ pub mod tools;
 pub mod wait;
 
 pub use client::{Client, ClientError, Event, Reply, Wire};
-pub use daemon::{Backend, Daemon, Starter};
+pub use daemon::{Backend, Daemon, Starter, our_binary};

@@ -1,0 +1,295 @@
+//! Domains that come, start anew, shut down and go.
+
+use crate::scene::{OK, Scene, ask, is_introduced, make_home, nodes_of, perms, refused, set_perms, write};
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use std::time::Duration;
+use xen_sim::{DomainOptions, ShutdownReason, Word};
+use xenstore_wire::Op;
+use xenstored_tests::wait::PATIENCE;
+use xenstored_tests::{Client, Event, process};
+
+fn gone() -> Event {
+    Event::new("@releaseDomain", "gone")
+}
+
+/// INTRODUCE as a toolstack sends it, with this frame number and port.
+fn introduce(dom0: &mut Client, domid: u16, gfn: u64, port: u32) -> Result<Vec<u8>, String> {
+    ask(dom0, Op::Introduce, &[&domid.to_string(), &gfn.to_string(), &port.to_string()])
+}
+
+#[test]
+fn a_domain_that_gets_a_dead_ones_number_gets_none_of_its_rights() {
+    let scene = Scene::with(&[5]);
+    let mut dom0 = scene.dom0();
+    dom0.write("/x", b"secret");
+    set_perms(&mut dom0, "/x", &["n0", "r5"]);
+    set_perms(&mut dom0, "@introduceDomain", &["n0", "r5"]);
+    scene.destroy(5);
+    assert_eq!(perms(&mut dom0, "/x").unwrap(), "n0");
+    assert_eq!(perms(&mut dom0, "@introduceDomain").unwrap(), "n0");
+    assert_eq!(dom0.read("/local/domain/5"), refused("ENOENT"));
+    scene.add(5);
+    let mut guest = scene.guest(5);
+    assert_eq!(guest.read("/x"), refused("EACCES"));
+    guest.watch("@introduceDomain", "new");
+    scene.add(6);
+    assert_eq!(guest.settled_events(), []);
+}
+
+#[test]
+fn rights_given_before_a_domain_is_introduced_are_kept() {
+    let scene = Scene::with(&[]);
+    let mut dom0 = scene.dom0();
+    scene.host.create(5).unwrap();
+    dom0.write("/x", b"for the new one");
+    set_perms(&mut dom0, "/x", &["n0", "r5"]);
+    make_home(&mut dom0, 5);
+    scene.host.introduce(5).unwrap();
+    let mut guest = scene.guest(5);
+    assert_eq!(guest.read("/x"), Ok(b"for the new one".to_vec()));
+    assert_eq!(write(&mut guest, "data", b"x"), Ok(OK.to_vec()));
+}
+
+#[test]
+fn nodes_outside_its_home_go_with_a_domain_and_memory_comes_back() {
+    let scene = Scene::with(&[]);
+    let mut dom0 = scene.dom0();
+    dom0.write("/pool", b"");
+    set_perms(&mut dom0, "/pool", &["b0"]);
+    let mut first = 0;
+    for round in 0..12 {
+        scene.add(1);
+        let mut guest = scene.guest(1);
+        for node in 0..300 {
+            guest.send(Op::Write.number(), 0, format!("/pool/{node}/child\0value").as_bytes()).unwrap();
+            assert_eq!(guest.reply().unwrap().payload, OK, "round {round}, node {node}");
+        }
+        scene.destroy(1);
+        assert_eq!(ask(&mut dom0, Op::Directory, &["/pool"]), Ok(vec![]));
+        if round == 1 {
+            first = process::anonymous_kib(scene.pid());
+        }
+    }
+    let last = process::anonymous_kib(scene.pid());
+    assert!(last <= first + first / 10, "{first} KiB after the second round, {last} after the last");
+}
+
+#[test]
+fn a_number_used_again_has_all_its_nodes_to_make() {
+    let scene = Scene::with_args(&["--quota", "nodes=100"], &[]);
+    let mut dom0 = scene.dom0();
+    for round in 0..20 {
+        scene.add(7);
+        make_home(&mut dom0, 7);
+        let mut guest = scene.guest(7);
+        let count = if round % 2 == 0 { 40 } else { 99 };
+        for node in 0..count {
+            assert_eq!(write(&mut guest, &format!("n{node}"), b""), Ok(OK.to_vec()), "round {round}, node {node}");
+        }
+        if count == 99 {
+            assert_eq!(write(&mut guest, "more", b""), refused("ENOSPC"), "round {round}");
+        }
+        assert_eq!(nodes_of(&mut dom0, 7), count + 1);
+        drop(guest);
+        scene.destroy(7);
+    }
+}
+
+#[test]
+fn a_release_is_told_at_shutdown_and_at_death_and_after_a_resume_again() {
+    let scene = Scene::with(&[4, 5, 6]);
+    let mut dom0 = scene.dom0();
+    let mut other = scene.dom0();
+    dom0.watch("@releaseDomain", "gone");
+    scene.host.shutdown(4, ShutdownReason::Suspend).unwrap();
+    assert_eq!(dom0.event(), Ok(gone()));
+    scene.host.resume(4).unwrap();
+    assert_eq!(ask(&mut other, Op::Resume, &["4"]), Ok(OK.to_vec()));
+    scene.host.shutdown(4, ShutdownReason::Poweroff).unwrap();
+    assert_eq!(dom0.event(), Ok(gone()));
+    scene.destroy(4);
+    assert_eq!(dom0.event(), Ok(gone()));
+    assert_eq!(ask(&mut other, Op::Resume, &["99"]), refused("ENOENT"));
+    assert_eq!(dom0.settled_events(), [], "three in all");
+}
+
+#[test]
+fn domains_that_end_at_once_are_one_event_or_one_for_each_level_below() {
+    let scene = Scene::with(&[4, 5]);
+    let (mut generic, mut each, mut one) = (scene.dom0(), scene.dom0(), scene.dom0());
+    generic.watch("@releaseDomain", "gone");
+    assert_eq!(ask(&mut each, Op::Watch, &["@releaseDomain", "each", "1"]), Ok(OK.to_vec()));
+    assert_eq!(each.event(), Ok(Event::new("@releaseDomain", "each")));
+    one.watch("@releaseDomain/5", "one");
+    scene.signal(Signal::SIGSTOP);
+    scene.host.shutdown(4, ShutdownReason::Poweroff).unwrap();
+    scene.host.shutdown(5, ShutdownReason::Poweroff).unwrap();
+    scene.signal(Signal::SIGCONT);
+    assert_eq!(generic.event(), Ok(gone()));
+    assert_eq!(generic.settled_events(), []);
+    let mut got = each.settled_events();
+    got.sort();
+    assert_eq!(got, [Event::new("@releaseDomain/4", "each"), Event::new("@releaseDomain/5", "each")]);
+    assert_eq!(one.settled_events(), [Event::new("@releaseDomain/5", "one")]);
+}
+
+#[test]
+fn a_device_model_has_its_targets_rights_only_while_both_live() {
+    let scene = Scene::with(&[7, 8]);
+    let mut dom0 = scene.dom0();
+    let mut model = scene.guest(8);
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "7"]), Ok(OK.to_vec()));
+    assert_eq!(write(&mut model, "/local/domain/7/device", b"x"), Ok(OK.to_vec()));
+    scene.destroy(7);
+    scene.add(7);
+    make_home(&mut dom0, 7);
+    assert_eq!(model.read("/local/domain/7"), refused("EACCES"));
+    scene.host.create(9).unwrap();
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "99"]), refused("ENOENT"));
+}
+
+#[rstest]
+#[case::in_one_look(&[7, 8], true)]
+#[case::the_target_first(&[7, 8], false)]
+#[case::the_device_model_first(&[8, 7], false)]
+fn a_device_model_and_its_target_die(#[case] order: &[u16], #[case] at_once: bool) {
+    let mut scene = Scene::with(&[7, 8]);
+    let mut dom0 = scene.dom0();
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "7"]), Ok(OK.to_vec()));
+    assert_eq!(ask(&mut dom0, Op::Watch, &["@releaseDomain", "each", "1"]), Ok(OK.to_vec()));
+    assert_eq!(dom0.event(), Ok(Event::new("@releaseDomain", "each")));
+    if at_once {
+        scene.signal(Signal::SIGSTOP);
+        order.iter().for_each(|&domid| scene.host.destroy(domid).unwrap());
+        scene.signal(Signal::SIGCONT);
+    } else {
+        order.iter().for_each(|&domid| scene.destroy(domid));
+    }
+    let mut got = [dom0.event().unwrap(), dom0.event().unwrap()];
+    got.sort();
+    assert_eq!(got, [Event::new("@releaseDomain/7", "each"), Event::new("@releaseDomain/8", "each")]);
+    assert_eq!(dom0.settled_events(), []);
+    assert_eq!(ask(&mut dom0, Op::Directory, &["/local/domain"]), Ok(vec![]));
+    scene.assert_alive();
+}
+
+#[test]
+fn a_kernel_that_replaces_another_gets_nothing_of_it() {
+    let mut scene = Scene::with(&[3, 4]);
+    let mut dom0 = scene.dom0();
+    let mut busy = scene.ring_client(4);
+    let gfn = scene.host.domain(3).unwrap().gfn.to_string();
+    let port = scene.host.domain(3).unwrap().port.to_string();
+    for round in 0..200 {
+        let mut old = scene.ring_client(3);
+        old.request(Op::Watch, 0, b"data\0old\0").unwrap();
+        for _ in 0..5 {
+            old.send(Op::Write, 0, b"data\0of the old kernel").unwrap();
+        }
+        busy.send(Op::Read, 0, b"/\0").unwrap();
+        for (op, payload) in [
+            (Op::Release, "3\0".to_owned()),
+            (Op::IsDomainIntroduced, "3\0".to_owned()),
+            (Op::Introduce, format!("3\0{gfn}\0{port}\0")),
+            (Op::IsDomainIntroduced, "3\0".to_owned()),
+        ] {
+            dom0.send(op.number(), 0, payload.as_bytes()).unwrap();
+        }
+        for wanted in [OK, b"F\0", OK, b"T\0"] {
+            assert_eq!(dom0.reply().unwrap().payload, wanted, "round {round}");
+        }
+        make_home(&mut dom0, 3);
+        let mut new = scene.ring_client(3);
+        assert_eq!(new.guest().word(Word::RspProd), new.guest().word(Word::RspCons), "an empty ring");
+        assert_eq!(new.request(Op::Unwatch, 0, b"data\0old\0").unwrap().error(), Some(&b"ENOENT"[..]));
+        assert_eq!(new.event(Duration::ZERO).unwrap(), None, "round {round}");
+        busy.reply().unwrap();
+    }
+    scene.assert_alive();
+}
+
+#[test]
+fn a_domain_introduced_again_is_served_at_its_new_port_from_a_clean_ring() {
+    let scene = Scene::with(&[4]);
+    let mut dom0 = scene.dom0();
+    let mut old = scene.ring_client(4);
+    old.request(Op::Watch, 0, b"data\0old\0").unwrap();
+    old.event(PATIENCE).unwrap().unwrap();
+    let tx = old.request(Op::TransactionStart, 0, b"\0").unwrap().payload;
+    let tx: u32 = String::from_utf8(tx).unwrap().trim_end_matches('\0').parse().unwrap();
+    let domain = scene.host.domain(4).unwrap();
+    for (round, gfn) in [domain.gfn, domain.gfn + 1000].into_iter().enumerate() {
+        let port = scene.host.renew_port(4).unwrap();
+        assert!(!scene.ring(4).is_bound());
+        assert_eq!(introduce(&mut dom0, 4, gfn, port), Ok(OK.to_vec()), "round {round}");
+        let mut new = scene.ring_client(4);
+        assert!(new.guest().is_bound());
+        assert_eq!(new.guest().word(Word::ReqProd), 0);
+        assert_eq!(new.request(Op::TransactionEnd, tx, b"T\0").unwrap().error(), Some(&b"ENOENT"[..]));
+        dom0.write("/local/domain/4/data", b"changed");
+        assert_eq!(new.request(Op::Read, 0, b"data\0").unwrap().payload, b"changed");
+        assert_eq!(new.event(Duration::ZERO).unwrap(), None);
+        assert!(is_introduced(&mut dom0, 4));
+    }
+}
+
+#[test]
+fn a_domain_whose_ring_cannot_be_mapped_is_not_known_until_it_can() {
+    let scene = Scene::with(&[]);
+    let mut dom0 = scene.dom0();
+    scene.host.create_with(6, &DomainOptions { granted: false, ..DomainOptions::default() }).unwrap();
+    let domain = scene.host.domain(6).unwrap();
+    let name = introduce(&mut dom0, 6, domain.gfn + 1000, domain.port).unwrap_err();
+    assert!(["EINVAL", "ENOENT", "EIO"].contains(&name.as_str()), "{name}");
+    assert!(!is_introduced(&mut dom0, 6));
+    let name = introduce(&mut dom0, 6, domain.gfn, domain.port + 1).unwrap_err();
+    assert!(["EINVAL", "ENOENT", "EIO"].contains(&name.as_str()), "no such port: {name}");
+    assert!(!is_introduced(&mut dom0, 6));
+    assert_eq!(introduce(&mut dom0, 6, domain.gfn, domain.port), Ok(OK.to_vec()));
+    assert_eq!(scene.ring_client(6).request(Op::Read, 0, b"/nowhere\0").unwrap().error(), Some(&b"EACCES"[..]));
+    assert!(introduce(&mut dom0, 7, domain.gfn, 1).is_err(), "there is no domain 7");
+    assert!(!is_introduced(&mut dom0, 7));
+}
+
+#[test]
+fn a_guest_that_starts_as_soon_as_it_may_is_answered() {
+    let scene = Scene::with(&[]);
+    let mut dom0 = scene.dom0();
+    for domid in 1..=50 {
+        let domain = scene.host.create(domid).unwrap();
+        let mut guest = scene.ring_client(domid);
+        guest.guest().set_word(Word::Connection, 1);
+        let payload = format!("{domid}\0{}\0{}\0", domain.gfn, domain.port);
+        dom0.send(Op::Introduce.number(), 0, payload.as_bytes()).unwrap();
+        while guest.guest().word(Word::Connection) == 1 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(guest.request(Op::Read, 0, b"/nowhere\0").unwrap().error(), Some(&b"EACCES"[..]), "{domid}");
+        assert_eq!(dom0.reply().unwrap().payload, OK);
+    }
+}
+
+#[test]
+fn a_release_then_a_death_with_output_waiting_unmaps_once() {
+    let mut scene = Scene::with(&[3]);
+    let mut dom0 = scene.dom0();
+    dom0.watch("@releaseDomain", "gone");
+    dom0.write("/big", &[b'x'; 3000]);
+    set_perms(&mut dom0, "/big", &["r0"]);
+    let mut guest = scene.ring_client(3);
+    guest.request(Op::Watch, 0, b"data\0t\0").unwrap();
+    for _ in 0..3 {
+        guest.send(Op::Read, 0, b"/big\0").unwrap();
+    }
+    assert_eq!(ask(&mut dom0, Op::Release, &["3"]), Ok(OK.to_vec()));
+    assert_eq!(dom0.event(), Ok(gone()));
+    let before = guest.guest().word(Word::RspProd);
+    scene.host.begin_destroy(3).unwrap();
+    scene.host.destroy(3).unwrap();
+    dom0.write("/local/domain/3/data", b"changed");
+    scene.assert_alive();
+    assert_eq!(guest.guest().word(Word::RspProd), before, "the page is touched no more");
+    assert_eq!(dom0.settled_events(), [], "it was told already");
+    assert_eq!(ask(&mut dom0, Op::Release, &["3"]), refused("ENOENT"));
+}

@@ -1,0 +1,18 @@
+//! Guests of a simulated host, over their rings.
+//!
+//! Each test has a host, a daemon and guests of its own ([`scene::Scene`]). What a kernel does wrong is done to the
+//! bytes of the ring page; everything else goes through the same client as over the daemon's socket.
+
+#[path = "../conformance/case.rs"]
+mod case;
+mod conformance;
+mod crowd;
+mod lifecycle;
+mod permissions;
+#[path = "../conformance/player.rs"]
+mod player;
+mod quotas;
+mod rings;
+mod scene;
+mod transactions;
+mod watches;

@@ -1,0 +1,163 @@
+//! Transactions of guests, and guests in the way of transactions.
+
+use crate::scene::{OK, Scene, ask, nodes_of, refused, write, write_in};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+use xenstore_wire::Op;
+use xenstored_tests::wait::until;
+
+#[test]
+fn a_guest_that_rewrites_its_node_does_not_starve_the_toolstack() {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut guest = scene.ring_client(1);
+            while !over.load(SeqCst) {
+                assert_eq!(guest.request(Op::Write, 0, b"data\0again").unwrap().payload, OK);
+            }
+        });
+        until("the guest writes", || dom0.read("/local/domain/1/data").is_ok());
+        let (mut first_try, mut longest) = (0, Duration::ZERO);
+        let rounds = 100;
+        for round in 0..rounds {
+            let begun = Instant::now();
+            for attempt in 0.. {
+                let tx = dom0.start_transaction();
+                dom0.request_in(tx, Op::Read, b"/local/domain/1/data\0").unwrap();
+                write_in(&mut dom0, tx, &format!("/tool/{round}"), b"").unwrap();
+                match dom0.commit(tx) {
+                    Ok(()) if attempt == 0 => first_try += 1,
+                    Err(name) if name == "EAGAIN" => continue,
+                    other => other.unwrap(),
+                }
+                break;
+            }
+            longest = longest.max(begun.elapsed());
+        }
+        over.store(true, SeqCst);
+        assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
+        assert!(first_try >= rounds * 80 / 100, "only {first_try} of {rounds} at the first try");
+    });
+    assert!(scene.log().contains("slowed") || scene.log().contains("domid=1"), "{}", scene.log());
+}
+
+#[test]
+fn a_transaction_in_which_a_create_failed_changes_nothing() {
+    let scene = Scene::with_args(&["--quota", "nodes=4"], &[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.guest(1);
+    for name in ["a", "x"] {
+        assert_eq!(write(&mut guest, name, b""), Ok(OK.to_vec()));
+    }
+    let tx = guest.start_transaction();
+    assert_eq!(write_in(&mut guest, tx, "x/1", b""), Ok(OK.to_vec()));
+    assert_eq!(write_in(&mut guest, tx, "x/2", b""), refused("ENOSPC"));
+    let name = guest.commit(tx).unwrap_err();
+    assert!(["ENOSPC", "ENOMEM"].contains(&name.as_str()), "{name}");
+    assert_eq!(ask(&mut guest, Op::Directory, &["x"]), Ok(vec![]));
+    assert_eq!(nodes_of(&mut dom0, 1), 3);
+    assert_eq!(write(&mut guest, "x/1", b""), Ok(OK.to_vec()));
+}
+
+#[test]
+fn a_transaction_touches_as_many_nodes_as_its_quota_and_each_any_number_of_times() {
+    let scene = Scene::with_args(&["--quota", "transaction-nodes=50"], &[1]);
+    let mut guest = scene.guest(1);
+    let tx = guest.start_transaction();
+    let read = |node: usize| format!("n{node}\0");
+    for node in 0..50 {
+        assert_eq!(guest.request_in(tx, Op::Read, read(node).as_bytes()), refused("ENOENT"), "node {node}");
+    }
+    assert_eq!(guest.request_in(tx, Op::Read, read(50).as_bytes()), refused("ENOSPC"));
+    for _ in 0..200 {
+        assert_eq!(guest.request_in(tx, Op::Read, read(7).as_bytes()), refused("ENOENT"));
+    }
+    assert_eq!(guest.request_in(tx, Op::TransactionEnd, b"F\0"), Ok(OK.to_vec()));
+}
+
+#[test]
+fn resetting_watches_inside_a_transaction_ends_it() {
+    let mut scene = Scene::with(&[1]);
+    let mut guest = scene.guest(1);
+    let tx = guest.start_transaction();
+    assert_eq!(guest.request_in(tx, Op::ResetWatches, b"\0"), Ok(OK.to_vec()));
+    assert_eq!(guest.request_in(tx, Op::TransactionEnd, b"F\0"), refused("ENOENT"));
+    scene.assert_alive();
+}
+
+#[test]
+fn nodes_made_outside_meanwhile_are_counted_with_those_of_the_commit() {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.guest(1);
+    assert_eq!(ask(&mut dom0, Op::Rm, &["/local/domain/1"]), Ok(OK.to_vec()));
+    dom0.write("/local/domain/1", b"");
+    crate::scene::set_perms(&mut dom0, "/local/domain/1", &["b0"]);
+    let tx = guest.start_transaction();
+    for name in ["t1", "t2", "t3"] {
+        assert_eq!(write_in(&mut guest, tx, name, b""), Ok(OK.to_vec()));
+    }
+    for name in ["o1", "o2", "o3", "o4", "o5"] {
+        assert_eq!(write(&mut guest, name, b""), Ok(OK.to_vec()));
+    }
+    assert_eq!(guest.commit(tx), Ok(()));
+    assert_eq!(nodes_of(&mut dom0, 1), 8);
+}
+
+#[test]
+fn nodes_removed_in_a_transaction_make_room_for_as_many_new_ones() {
+    let scene = Scene::with_args(&["--quota", "nodes=21"], &[1]);
+    let mut guest = scene.guest(1);
+    for node in 0..20 {
+        assert_eq!(write(&mut guest, &format!("old{node}"), b""), Ok(OK.to_vec()));
+    }
+    assert_eq!(write(&mut guest, "more", b""), refused("ENOSPC"));
+    let tx = guest.start_transaction();
+    for node in 0..10 {
+        let path = format!("old{node}\0");
+        assert_eq!(guest.request_in(tx, Op::Rm, path.as_bytes()), Ok(OK.to_vec()));
+    }
+    for node in 0..10 {
+        assert_eq!(write_in(&mut guest, tx, &format!("new{node}"), b""), Ok(OK.to_vec()), "node {node}");
+    }
+    assert_eq!(guest.commit(tx), Ok(()));
+    let tx = guest.start_transaction();
+    assert_eq!(write_in(&mut guest, tx, "one more", b""), refused("EINVAL"), "no blank in a path");
+    assert_eq!(write_in(&mut guest, tx, "one-more", b""), refused("ENOSPC"), "at the create, not at the end");
+}
+
+#[test]
+fn a_domain_over_its_quota_can_still_be_told_to_shut_down() {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.guest(1);
+    for node in 0..20 {
+        assert_eq!(write(&mut guest, &format!("n{node}"), b""), Ok(OK.to_vec()));
+    }
+    assert_eq!(ask(&mut dom0, Op::SetQuota, &["1", "nodes", "10"]), Ok(OK.to_vec()));
+    let tx = dom0.start_transaction();
+    assert_eq!(write_in(&mut dom0, tx, "/local/domain/1/control/shutdown", b"poweroff"), Ok(OK.to_vec()));
+    assert_eq!(dom0.commit(tx), Ok(()));
+    assert_eq!(write(&mut guest, "n3", b"new value"), Ok(OK.to_vec()));
+    let tx = guest.start_transaction();
+    assert_eq!(guest.request_in(tx, Op::Read, b"n4\0"), Ok(vec![]));
+    assert_eq!(write_in(&mut guest, tx, "n5", b"in it"), Ok(OK.to_vec()));
+    assert_eq!(guest.commit(tx), Ok(()));
+    assert_eq!(write(&mut guest, "new", b""), refused("ENOSPC"));
+}
+
+#[test]
+fn a_transaction_does_not_survive_a_release_and_a_new_introduction() {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.ring_client(1);
+    let tx = guest.request(Op::TransactionStart, 0, b"\0").unwrap().payload;
+    let tx: u32 = String::from_utf8(tx).unwrap().trim_end_matches('\0').parse().unwrap();
+    assert_eq!(ask(&mut dom0, Op::Release, &["1"]), Ok(OK.to_vec()));
+    scene.host.introduce(1).unwrap();
+    let mut guest = scene.ring_client(1);
+    assert_eq!(guest.request(Op::TransactionEnd, tx, b"T\0").unwrap().error(), Some(&b"ENOENT"[..]));
+}
