@@ -138,7 +138,7 @@ impl Connection {
     /// Bytes held for the connection beside its nodes: watches, transactions, unsent replies and events.
     pub(crate) fn bytes(&self) -> usize {
         let transactions: usize = self.transactions.values().map(|transaction| transaction.bytes).sum();
-        self.watch_bytes + transactions + self.output.unsent().len()
+        self.watch_bytes + transactions + self.output.weight()
     }
 
     /// Tells the pool what the connection's buffers take now.

@@ -219,6 +219,10 @@ fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8], dropping: D
         && domid != engine.config.priv_domid
         && dropping == Dropping::OverMemory
     {
+        // A domain that has shut down reads nothing any more, unless it resumes.
+        if engine.domains.get(domid).is_some_and(|domain| domain.shutdown_reported) {
+            return;
+        }
         let used = engine.store.accounts.usage(domid).bytes + ((connection.bytes() + len + HEADER_SIZE) as u64);
         if !within(engine.domains.limit(domid, Quota::Memory), used) {
             return;

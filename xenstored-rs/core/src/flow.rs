@@ -128,7 +128,8 @@ impl Engine {
             let slowed = Some(connection.slowed_until).filter(|until| *until > self.now);
             let next = connection.output.next_expiry().into_iter().chain(slowed).min();
             causes.into_iter().for_each(|cause| self.delivered(cause));
-            if let Some(next) = next {
+            // An alarm for a time that is past would ring for ever.
+            if let Some(next) = next.filter(|next| *next > self.now) {
                 self.set_alarm(conn, next);
             }
             self.check_patience(conn);

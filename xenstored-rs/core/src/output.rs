@@ -102,9 +102,10 @@ impl Output {
         None
     }
 
-    /// When the next message expires.
+    /// When the next message expires; one that began to leave never does.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
-        self.marks.iter().find_map(|mark| mark.expires)
+        let front = self.base + self.sent as u64;
+        self.marks.iter().filter(|mark| mark.start >= front).find_map(|mark| mark.expires)
     }
 
     /// Drops the messages that expired; returns what they were caused by.
@@ -173,6 +174,14 @@ impl Output {
         let all = self.unsent().len();
         self.sent(all, pool);
         std::iter::from_fn(|| self.next_delivered()).collect()
+    }
+
+    /// Bytes that all that waits takes, what is noted about it included.
+    pub(crate) fn weight(&self) -> usize {
+        /// What an event takes in the set and in the list of those that wait, beside its bytes.
+        const WAITING: usize = 96;
+        let backlog = self.backlog.as_ref().map_or(0, |backlog| backlog.bytes + backlog.order.len() * WAITING);
+        self.unsent().len() + self.marks.len() * size_of::<Mark>() + backlog
     }
 
     /// Bytes of memory that the buffer takes.
@@ -253,8 +262,9 @@ mod tests {
             output.buffer(&mut pool).extend_from_slice(name);
             output.mark(4, None, expires.map(time));
         }
-        output.sent(1, &mut pool);
         assert_eq!(output.next_expiry(), Some(time(1)));
+        output.sent(1, &mut pool);
+        assert_eq!(output.next_expiry(), Some(time(2)), "the first began to leave");
         output.expire(time(5));
         assert_eq!(output.unsent(), b"aaabbbbdddd");
         output.sent(3, &mut pool);

@@ -172,3 +172,29 @@ fn a_domain_that_nothing_is_known_of_is_asked_for() {
     world.engine.answer_existence(socket, &[]);
     assert_eq!(world.take(socket), [Got::Error("ENOENT".to_owned())]);
 }
+
+#[test]
+fn an_event_that_began_to_leave_rings_no_alarm_for_ever() {
+    let (mut world, socket, guest) = world();
+    world.call(guest, Op::Watch, 0, b"x\0t\0").unwrap();
+    world.take(guest);
+    world.call(socket, Op::Write, 0, &[HOME, b"/x\0v"].concat()).unwrap();
+    world.engine.sent(guest, 1);
+    world.engine.step(time(100_000));
+    assert_eq!(world.engine.next_deadline(), None);
+    assert!(!world.engine.output(guest).is_empty(), "what began to leave leaves whole");
+    assert_eq!(world.call(socket, Op::Read, 0, b"/\0"), Ok(Vec::new()));
+}
+
+#[test]
+fn a_domain_that_has_shut_down_is_sent_no_events_until_it_resumes() {
+    let (mut world, socket, guest) = world();
+    world.call(guest, Op::Watch, 0, b"x\0t\0").unwrap();
+    world.take(guest);
+    world.engine.domain_event(crate::DomainEvent::ShutDown(vec![DomId(5)]));
+    world.call(socket, Op::Write, 0, &[HOME, b"/x\0v"].concat()).unwrap();
+    assert_eq!(world.take(guest), []);
+    world.call(socket, Op::Resume, 0, b"5\0").unwrap();
+    world.call(socket, Op::Write, 0, &[HOME, b"/x\0v"].concat()).unwrap();
+    assert_eq!(world.take(guest), [event("x", "t")]);
+}
