@@ -67,9 +67,14 @@ impl Effects {
     pub(crate) fn begin_turn(&mut self, now: Time) {
         self.now = now;
         if self.trace.is_open() {
-            self.since = std::time::Instant::now();
-            self.trace.set_time(SystemTime::now());
+            self.set_clock();
         }
+    }
+
+    /// What the lines of the trace say of time from here on.
+    fn set_clock(&mut self) {
+        self.since = std::time::Instant::now();
+        self.trace.set_time(SystemTime::now());
     }
 
     /// A turn ends: what was traced goes to its file, and lines that were held back are counted.
@@ -147,6 +152,8 @@ impl Effects {
 
     /// Answers a question that needs files or the host.
     pub(crate) fn answer(&mut self, question: Question) -> Result<Vec<u8>, XsError> {
+        // The trace may be opened by this, in the middle of a turn.
+        self.set_clock();
         match question {
             Question::Log(words) => self.log(&words),
             Question::LogFile(name) => {

@@ -403,42 +403,50 @@ impl EventLoop {
         }
     }
 
-    /// Does what the engine asks for.
+    /// Does what the engine asks for. Introductions come last: a ring that was let go in the same turn is gone by then.
     fn perform(&mut self) {
-        while let Some(effect) = self.engine.next_effect() {
-            match effect {
-                Effect::Close { conn, reason } => self.give_up(conn, &reason),
-                Effect::Ask { conn, question: Question::Turns } => {
-                    let mut report = self.turns.report().into_bytes();
-                    report.push(0);
-                    self.engine.answer(conn, Ok(report));
+        while self.engine.has_effects() {
+            let effects: Vec<Effect> = std::iter::from_fn(|| self.engine.next_effect()).collect();
+            let introduces =
+                |effect: &Effect| matches!(effect, Effect::Ask { question: Question::Introduce { .. }, .. });
+            let (last, first): (Vec<_>, Vec<_>) = effects.into_iter().partition(introduces);
+            first.into_iter().chain(last).for_each(|effect| self.perform_one(effect));
+        }
+    }
+
+    fn perform_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn, reason } => self.give_up(conn, &reason),
+            Effect::Ask { conn, question: Question::Turns } => {
+                let mut report = self.turns.report().into_bytes();
+                report.push(0);
+                self.engine.answer(conn, Ok(report));
+            }
+            Effect::Ask { conn, question: Question::Introduce { domid, gfn, port } } if self.guests.is_some() => {
+                self.introduce(conn, domid, gfn, port);
+            }
+            Effect::Ask { conn, question: Question::Exist(domids) } => {
+                let existing = self.guests.as_ref().map(|guests| guests.existing(&domids)).unwrap_or_default();
+                self.engine.answer_existence(conn, &existing);
+            }
+            Effect::Ask { conn, question } => {
+                let answer = self.effects.answer(question);
+                self.engine.set_tracing(self.effects.wants_trace());
+                self.engine.answer(conn, answer);
+            }
+            Effect::Trace(moment) => {
+                let pid = moment.conn().and_then(|conn| self.clients.get(conn.index())?.as_ref()?.pid);
+                self.effects.trace(&moment, pid);
+            }
+            Effect::Note(note) => self.effects.note(note),
+            Effect::Release { domid } => {
+                if let Some(guests) = &mut self.guests {
+                    guests.release(domid);
                 }
-                Effect::Ask { conn, question: Question::Introduce { domid, gfn, port } } if self.guests.is_some() => {
-                    self.introduce(conn, domid, gfn, port);
-                }
-                Effect::Ask { conn, question: Question::Exist(domids) } => {
-                    let existing = self.guests.as_ref().map(|guests| guests.existing(&domids)).unwrap_or_default();
-                    self.engine.answer_existence(conn, &existing);
-                }
-                Effect::Ask { conn, question } => {
-                    let answer = self.effects.answer(question);
-                    self.engine.set_tracing(self.effects.wants_trace());
-                    self.engine.answer(conn, answer);
-                }
-                Effect::Trace(moment) => {
-                    let pid = moment.conn().and_then(|conn| self.clients.get(conn.index())?.as_ref()?.pid);
-                    self.effects.trace(&moment, pid);
-                }
-                Effect::Note(note) => self.effects.note(note),
-                Effect::Release { domid } => {
-                    if let Some(guests) = &mut self.guests {
-                        guests.release(domid);
-                    }
-                }
-                Effect::Ignore { conn, reason, tell, .. } => {
-                    if let Some(guests) = &mut self.guests {
-                        guests.ignore(conn, &reason, tell);
-                    }
+            }
+            Effect::Ignore { conn, reason, tell, .. } => {
+                if let Some(guests) = &mut self.guests {
+                    guests.ignore(conn, &reason, tell);
                 }
             }
         }

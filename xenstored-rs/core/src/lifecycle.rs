@@ -1,13 +1,13 @@
 //! Domains coming and going.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     connection::ConnectionKind,
     effect::Effect,
     engine::Engine,
     event::Change,
-    id::{ConnId, DomId},
+    id::{ConnId, DomId, Time},
     node::NodeId,
     path::is_at_or_below,
     permission::Permissions,
@@ -42,6 +42,8 @@ impl Engine {
             self.lives += 1;
             connection.life = self.lives;
             connection.alarm = false;
+            connection.slowed_until = Time::default();
+            connection.penalty = Duration::ZERO;
         }
         self.drop_output(conn);
     }
