@@ -5,12 +5,15 @@ use std::{
     rc::Rc,
 };
 
-use xenstore_wire::put_event;
+use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX, put_event};
 
 use crate::{
     id::{ConnId, Time},
     pool::Pool,
 };
+
+/// Bytes by which a long queue grows at a time.
+const STEP: usize = 1 << 20;
 
 /// Replies and events of a connection, serialised, in the order in which they leave.
 #[derive(Debug, Default)]
@@ -61,6 +64,10 @@ impl Output {
     pub(crate) fn buffer(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();
+        }
+        // A long queue grows in steps, not by doubling: there may be many of them.
+        if self.bytes.len() >= STEP && self.bytes.capacity() - self.bytes.len() < HEADER_SIZE + PAYLOAD_MAX {
+            self.bytes.reserve_exact(STEP);
         }
         &mut self.bytes
     }
@@ -194,7 +201,6 @@ impl Output {
 mod tests {
     use super::*;
     use crate::pool::BufferCap;
-    use xenstore_wire::HEADER_SIZE;
 
     fn events(output: &Output) -> usize {
         output.unsent().windows(4).filter(|window| *window == 15u32.to_ne_bytes()).count()
@@ -272,6 +278,15 @@ mod tests {
         assert_eq!(output.next_expiry(), Some(time(9)));
         output.expire(time(9));
         assert_eq!(output.unsent(), b"bbbb");
+    }
+
+    #[test]
+    fn a_long_queue_takes_little_more_than_its_bytes() {
+        let (mut pool, mut output) = (Pool::new(BufferCap::default()), Output::default());
+        for _ in 0..2500 {
+            output.buffer(&mut pool).extend_from_slice(&[0; 4000]);
+        }
+        assert!(output.held() <= output.unsent().len() + 2 * STEP, "{}", output.held());
     }
 
     #[test]
