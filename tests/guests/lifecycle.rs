@@ -6,7 +6,7 @@ use rstest::rstest;
 use std::time::Duration;
 use xen_sim::{DomainOptions, ShutdownReason, Word};
 use xenstore_wire::Op;
-use xenstored_tests::wait::PATIENCE;
+use xenstored_tests::wait::{PATIENCE, until};
 use xenstored_tests::{Client, Event, process};
 
 fn gone() -> Event {
@@ -146,6 +146,7 @@ fn a_device_model_has_its_targets_rights_only_while_both_live() {
     make_home(&mut dom0, 7);
     assert_eq!(model.read("/local/domain/7"), refused("EACCES"));
     scene.host.create(9).unwrap();
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "9"]), refused("ENOENT"), "not introduced");
     assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "99"]), refused("ENOENT"));
 }
 
@@ -176,9 +177,10 @@ fn a_device_model_and_its_target_die(#[case] order: &[u16], #[case] at_once: boo
 
 #[test]
 fn a_kernel_that_replaces_another_gets_nothing_of_it() {
-    let mut scene = Scene::with(&[3, 4]);
+    let domids: Vec<u16> = (3..=23).collect();
+    let mut scene = Scene::with(&domids);
     let mut dom0 = scene.dom0();
-    let mut busy = scene.ring_client(4);
+    let mut busy: Vec<_> = domids[1..].iter().map(|&domid| scene.ring_client(domid)).collect();
     let gfn = scene.host.domain(3).unwrap().gfn.to_string();
     let port = scene.host.domain(3).unwrap().port.to_string();
     for round in 0..200 {
@@ -187,7 +189,9 @@ fn a_kernel_that_replaces_another_gets_nothing_of_it() {
         for _ in 0..5 {
             old.send(Op::Write, 0, b"data\0of the old kernel").unwrap();
         }
-        busy.send(Op::Read, 0, b"/\0").unwrap();
+        for guest in &mut busy {
+            guest.send(Op::Write, 0, b"data\0of another").unwrap();
+        }
         for (op, payload) in [
             (Op::Release, "3\0".to_owned()),
             (Op::IsDomainIntroduced, "3\0".to_owned()),
@@ -204,7 +208,7 @@ fn a_kernel_that_replaces_another_gets_nothing_of_it() {
         assert_eq!(new.guest().word(Word::RspProd), new.guest().word(Word::RspCons), "an empty ring");
         assert_eq!(new.request(Op::Unwatch, 0, b"data\0old\0").unwrap().error(), Some(&b"ENOENT"[..]));
         assert_eq!(new.event(Duration::ZERO).unwrap(), None, "round {round}");
-        busy.reply().unwrap();
+        busy.iter_mut().for_each(|guest| assert_eq!(guest.reply().unwrap().payload, OK));
     }
     scene.assert_alive();
 }
@@ -292,4 +296,29 @@ fn a_release_then_a_death_with_output_waiting_unmaps_once() {
     assert_eq!(guest.guest().word(Word::RspProd), before, "the page is touched no more");
     assert_eq!(dom0.settled_events(), [], "it was told already");
     assert_eq!(ask(&mut dom0, Op::Release, &["3"]), refused("ENOENT"));
+}
+
+#[test]
+fn a_domain_that_has_shut_down_is_sent_no_more_events() {
+    let scene = Scene::with(&[6, 7]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.ring_client(6);
+    for node in 0..50 {
+        dom0.write(&format!("/local/domain/6/n{node}"), b"");
+        guest.request(Op::Watch, 0, format!("n{node}\0t\0").as_bytes()).unwrap();
+    }
+    for _ in 0..50 {
+        guest.event(PATIENCE).unwrap().unwrap();
+    }
+    dom0.watch("@releaseDomain", "gone");
+    scene.host.shutdown(6, ShutdownReason::Poweroff).unwrap();
+    assert_eq!(dom0.event(), Ok(gone()));
+    let before = guest.guest().word(Word::RspProd);
+    for node in 0..50 {
+        assert_eq!(ask(&mut dom0, Op::Rm, &[&format!("/local/domain/6/n{node}")]), Ok(OK.to_vec()));
+    }
+    until("all is served", || scene.ring_client(7).request(Op::Read, 0, b"/\0").is_ok());
+    assert_eq!(guest.guest().word(Word::RspProd), before);
+    scene.destroy(6);
+    assert_eq!(dom0.event(), Ok(gone()));
 }

@@ -39,9 +39,10 @@ fn a_guest_that_rewrites_its_node_does_not_starve_the_toolstack() {
         }
         over.store(true, SeqCst);
         assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
-        assert!(first_try >= rounds * 80 / 100, "only {first_try} of {rounds} at the first try");
+        assert!(first_try >= rounds * 95 / 100, "only {first_try} of {rounds} at the first try");
+        let told = scene.log().lines().any(|line| line.contains("spoil the transactions") && line.contains("domid=1"));
+        assert!(told || first_try == rounds, "the log names the guest: {}", scene.log());
     });
-    assert!(scene.log().contains("slowed") || scene.log().contains("domid=1"), "{}", scene.log());
 }
 
 #[test]
@@ -64,15 +65,15 @@ fn a_transaction_in_which_a_create_failed_changes_nothing() {
 
 #[test]
 fn a_transaction_touches_as_many_nodes_as_its_quota_and_each_any_number_of_times() {
-    let scene = Scene::with_args(&["--quota", "transaction-nodes=50"], &[1]);
+    let scene = Scene::with(&[1]);
     let mut guest = scene.guest(1);
     let tx = guest.start_transaction();
     let read = |node: usize| format!("n{node}\0");
-    for node in 0..50 {
+    for node in 0..1024 {
         assert_eq!(guest.request_in(tx, Op::Read, read(node).as_bytes()), refused("ENOENT"), "node {node}");
     }
-    assert_eq!(guest.request_in(tx, Op::Read, read(50).as_bytes()), refused("ENOSPC"));
-    for _ in 0..200 {
+    assert_eq!(guest.request_in(tx, Op::Read, read(1024).as_bytes()), refused("ENOSPC"));
+    for _ in 0..2000 {
         assert_eq!(guest.request_in(tx, Op::Read, read(7).as_bytes()), refused("ENOENT"));
     }
     assert_eq!(guest.request_in(tx, Op::TransactionEnd, b"F\0"), Ok(OK.to_vec()));

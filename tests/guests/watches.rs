@@ -1,10 +1,10 @@
 //! Watches of guests, and events for guests that do not read.
 
-use crate::scene::{OK, Scene, refused, set_perms};
+use crate::scene::{OK, Scene, ask, refused, set_perms, write};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xenstore_wire::Op;
-use xenstored_tests::wait::PATIENCE;
+use xenstored_tests::wait::{PATIENCE, until};
 use xenstored_tests::{Event, process};
 
 #[test]
@@ -106,4 +106,69 @@ fn an_event_never_comes_before_what_it_tells_of() {
         assert_eq!(guest.read("device/vif/0/state"), Ok(round.to_string().into_bytes()));
         guest.settled_events();
     }
+}
+
+#[test]
+fn a_flood_of_events_is_held_by_the_watchers_memory_quota() {
+    let mut scene = Scene::with_args(&["-w", "watch-event=0"], &[1, 2]);
+    let mut guest = scene.guest(1);
+    for watch in 0..128 {
+        guest.watch("/local/domain/1", &format!("a token of some length {watch}"));
+    }
+    for node in 0..300 {
+        assert_eq!(write(&mut guest, &format!("tree/{node}"), b""), Ok(OK.to_vec()));
+        guest.settled_events();
+    }
+    drop(guest);
+    let before = process::anonymous_kib(scene.pid());
+    let mut dom0 = scene.dom0();
+    for round in 0..5 {
+        assert_eq!(ask(&mut dom0, Op::Rm, &["/local/domain/1/tree"]), Ok(OK.to_vec()));
+        for node in 0..300 {
+            dom0.write(&format!("/local/domain/1/tree/{round}-{node}"), b"");
+        }
+    }
+    let after = process::anonymous_kib(scene.pid());
+    let usage = ask(&mut dom0, Op::Control, &["quota", "1"]).unwrap();
+    let usage = String::from_utf8_lossy(&usage).into_owned();
+    assert!(after < before + 4096, "{before} KiB, then {after}: {usage}");
+    assert_eq!(scene.guest(2).read("/nowhere"), refused("EACCES"));
+    scene.assert_alive();
+}
+
+#[test]
+fn a_guest_that_does_not_read_its_events_stops_nobody() {
+    let mut scene = Scene::with_args(&["-w", "watch-event=1"], &[2, 3, 4]);
+    let mut dom0 = scene.dom0();
+    dom0.write("/shared/x", b"");
+    set_perms(&mut dom0, "/shared/x", &["b0"]);
+    let mut sleeper = scene.ring_client(2);
+    assert_eq!(sleeper.request(Op::Watch, 0, b"/shared\0t\0").unwrap().payload, OK);
+    let (mut writer, mut polite) = (scene.ring_client(3), scene.ring_client(4));
+    let (mut longest, mut waits) = (Duration::ZERO, Vec::new());
+    let begun = Instant::now();
+    let mut round = 0;
+    while begun.elapsed() < Duration::from_millis(2500) {
+        round += 1;
+        let asked = Instant::now();
+        // A new node each time, so that no event is like another.
+        let payload = format!("/shared/x/{}\0{round}", round % 300);
+        assert_eq!(writer.request(Op::Write, 0, payload.as_bytes()).unwrap().payload, OK);
+        longest = longest.max(asked.elapsed());
+        let asked = Instant::now();
+        polite.request(Op::Read, 0, b"/shared/x\0").unwrap();
+        waits.push(asked.elapsed());
+    }
+    assert!(longest < Duration::from_secs(3), "the writer waited {longest:?}, events expire after 1 s");
+    waits.sort();
+    let p99 = waits[waits.len() * 99 / 100];
+    assert!(p99 < Duration::from_millis(50), "another guest: 99 of 100 in {p99:?}, all in {:?}", waits.last());
+    // One event may have begun to leave: that one, and its request, waits for ever.
+    until("stale events are dropped", || {
+        let usage = ask(&mut dom0, Op::Control, &["quota", "3"]).unwrap();
+        let usage = String::from_utf8_lossy(&usage).into_owned();
+        let line = usage.lines().find(|line| line.starts_with("outstanding")).unwrap().to_owned();
+        line.split_whitespace().nth(2).unwrap().parse::<u32>().unwrap() <= 1
+    });
+    scene.assert_alive();
 }
