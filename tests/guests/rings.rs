@@ -283,3 +283,26 @@ fn what_a_kernel_leaves_behind_with_a_bad_ring_is_dropped_at_once() {
     assert_eq!(dom0.event(), Ok(Event::new("@releaseDomain", "gone")));
     assert_eq!(dom0.settled_events(), []);
 }
+
+#[test]
+fn a_page_that_changes_while_it_is_served_harms_only_its_guest() {
+    let domids: Vec<u16> = (1..=20).collect();
+    let mut scene = Scene::with(&domids);
+    let mut other = scene.ring_client(20);
+    let words = [Word::ReqProd, Word::ReqCons, Word::RspCons, Word::RspProd, Word::Connection, Word::Error];
+    let mut seed: u32 = 1;
+    for &domid in &domids[..19] {
+        let ring = scene.ring(domid);
+        for _ in 0..200 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let word = words[(seed >> 8) as usize % words.len()];
+            // Small steps mostly, since wild ones end the ring.
+            let step = if seed >> 28 == 0 { seed } else { (seed >> 16) % 64 };
+            ring.set_word(word, ring.word(word).wrapping_add(step));
+            ring.page().copy_in((seed >> 4) as usize % (2 * RING_SIZE - 4), &seed.to_ne_bytes());
+            ring.notify();
+        }
+        assert_eq!(other.request(Op::Write, 0, b"data\0x").unwrap().payload, OK);
+    }
+    scene.assert_alive();
+}
