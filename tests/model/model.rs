@@ -129,6 +129,8 @@ impl Model {
             let holds = match conn {
                 Conn::Socket(_) => true,
                 Conn::Domain(_) if first && choice::FIRST_EVENT_IS_NEVER_LOST => true,
+                // A domain that has shut down reads nothing, its own release included.
+                Conn::Domain(domid) if self.domains.get(&domid).is_some_and(|domain| domain.shutdown_told) => false,
                 Conn::Domain(domid) => {
                     let used = self.memory(&self.tree, domid) + (HEADER_SIZE + size) as u64;
                     self.limit(domid, "memory").is_none_or(|limit| used <= limit)

@@ -183,12 +183,15 @@ impl Output {
         std::iter::from_fn(|| self.next_delivered()).collect()
     }
 
-    /// Bytes that all that waits takes, what is noted about it included.
+    /// Bytes that all that waits takes; behind a receiver that does not read, with what is noted about it.
     pub(crate) fn weight(&self) -> usize {
         /// What an event takes in the set and in the list of those that wait, beside its bytes.
         const WAITING: usize = 96;
-        let backlog = self.backlog.as_ref().map_or(0, |backlog| backlog.bytes + backlog.order.len() * WAITING);
-        self.unsent().len() + self.marks.len() * size_of::<Mark>() + backlog
+        let noted = self
+            .backlog
+            .as_ref()
+            .map_or(0, |backlog| backlog.bytes + backlog.order.len() * WAITING + self.marks.len() * size_of::<Mark>());
+        self.unsent().len() + noted
     }
 
     /// Bytes of memory that the buffer takes.
