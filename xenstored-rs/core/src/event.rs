@@ -166,10 +166,14 @@ impl Engine {
         }
     }
 
-    /// A domain is gone: tells the watchers of `@releaseDomain`.
-    pub(crate) fn fire_released(&mut self, domid: DomId) {
-        self.fire_special(RELEASE_DOMAIN, None);
-        self.fire_special(RELEASE_DOMAIN, Some(domid));
+    /// Domains are gone: tells those who do not tell domains apart once, all others of each.
+    pub(crate) fn fire_released(&mut self, domids: &[DomId]) {
+        if !domids.is_empty() {
+            self.fire_special(RELEASE_DOMAIN, None);
+        }
+        for &domid in domids {
+            self.fire_special(RELEASE_DOMAIN, Some(domid));
+        }
     }
 
     /// Fires a special event: without a domain for watches without a depth, else for those that want each domain.

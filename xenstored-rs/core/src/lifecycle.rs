@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Ends what there is of domains: nodes that they owned are removed with all below them, entries that name them leave every
-    /// permission list, and each that was introduced is reported. One walk of the tree serves all.
+    /// permission list, and those that were introduced are reported. One walk of the tree serves all.
     fn end_domains(&mut self, domids: &[DomId], still_there: bool) {
         let gone: BTreeSet<DomId> = domids.iter().copied().filter(|&domid| self.domains.get(domid).is_some()).collect();
         for &domid in &gone {
@@ -79,14 +79,16 @@ impl Engine {
         }
         self.clear_tree_of(&gone);
         self.fire_changes();
+        let mut released = Vec::new();
         for &domid in &gone {
             if let Some(domain) = self.domains.forget(domid, still_there)
                 && domain.introduced
             {
                 self.effects.push_back(Effect::Release { domid });
-                self.fire_released(domid);
+                released.push(domid);
             }
         }
+        self.fire_released(&released);
     }
 
     fn clear_tree_of(&mut self, gone: &BTreeSet<DomId>) {

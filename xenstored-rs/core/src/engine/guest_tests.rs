@@ -198,3 +198,15 @@ fn a_domain_that_has_shut_down_is_sent_no_events_until_it_resumes() {
     world.call(socket, Op::Write, 0, &[HOME, b"/x\0v"].concat()).unwrap();
     assert_eq!(world.take(guest), [event("x", "t")]);
 }
+
+#[test]
+fn domains_that_go_together_are_told_of_once_and_each() {
+    let (mut world, socket, _) = world();
+    world.engine.introduce(DomId(6));
+    world.call(socket, Op::Watch, 0, b"@releaseDomain\0all\0").unwrap();
+    world.call(socket, Op::Watch, 0, b"@releaseDomain\0each\x001\0").unwrap();
+    world.take(socket);
+    world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5), DomId(6)]));
+    let told = [event("@releaseDomain", "all"), event("@releaseDomain/5", "each"), event("@releaseDomain/6", "each")];
+    assert_eq!(world.take(socket), told);
+}
