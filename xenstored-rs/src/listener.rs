@@ -1,13 +1,12 @@
 //! The socket that clients connect to.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
 use mio::net::UnixListener;
-use nix::sys::stat::{Mode, umask};
 
 /// The name of a socket that this process made, to be removed at its end.
 #[derive(Debug)]
@@ -74,10 +73,9 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenEr
             _ => return Err(ListenError::InUse { path: path.into() }),
         },
     }
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let listener = UnixListener::bind(path);
-    umask(before);
-    let listener = listener.map_err(failed)?;
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // The daemon's umask keeps everybody else out until here; it is the whole process's and no business of this function.
+    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
     let made = fs::symlink_metadata(path).map_err(failed)?;
     Ok((listener, SocketFile { path: path.into(), device: made.dev(), inode: made.ino() }))
 }
@@ -85,7 +83,6 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_socket_is_for_its_owner_only() {
