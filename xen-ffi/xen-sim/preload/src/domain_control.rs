@@ -2,7 +2,6 @@
 
 use crate::{broker, fail};
 use core::ffi::{c_int, c_uint, c_void};
-use core::ptr;
 use xen_sim_switchboard::{DomainView, Switchboard};
 
 /// Why a domain shut down, when it crashed (`SHUTDOWN_crash`).
@@ -123,13 +122,7 @@ pub extern "C" fn xc_interface_open(
     _dombuild_logger: *mut c_void,
     _flags: c_uint,
 ) -> *mut c_void {
-    match broker::memory() {
-        Ok(_) => crate::empty_handle(),
-        Err(errno) => {
-            fail(errno);
-            ptr::null_mut()
-        }
-    }
+    crate::open_handle()
 }
 
 /// Closes the control interface.

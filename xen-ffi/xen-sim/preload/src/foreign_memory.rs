@@ -1,6 +1,6 @@
 //! libxenforeignmemory, and the older call of libxenctrl for the same.
 
-use crate::{broker, fail, mapping};
+use crate::{fail, mapping};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use core::ptr;
 use xen_sim_switchboard::PAGE_SIZE;
@@ -8,13 +8,7 @@ use xen_sim_switchboard::PAGE_SIZE;
 /// Opens access to other domains' memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn xenforeignmemory_open(_logger: *mut c_void, _flags: c_uint) -> *mut c_void {
-    match broker::memory() {
-        Ok(_) => crate::empty_handle(),
-        Err(errno) => {
-            fail(errno);
-            ptr::null_mut()
-        }
-    }
+    crate::open_handle()
 }
 
 /// Closes it; pages stay mapped.

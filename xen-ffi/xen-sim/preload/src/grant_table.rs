@@ -1,20 +1,13 @@
 //! libxengnttab.
 
-use crate::{broker, fail, mapping};
+use crate::{fail, mapping};
 use core::ffi::{c_int, c_uint, c_void};
-use core::ptr;
 use xen_sim_switchboard::GRANT_XENSTORE;
 
 /// Opens the grant table.
 #[unsafe(no_mangle)]
 pub extern "C" fn xengnttab_open(_logger: *mut c_void, _flags: c_uint) -> *mut c_void {
-    match broker::memory() {
-        Ok(_) => crate::empty_handle(),
-        Err(errno) => {
-            fail(errno);
-            ptr::null_mut()
-        }
-    }
+    crate::open_handle()
 }
 
 /// Closes the grant table; pages stay mapped.

@@ -39,3 +39,14 @@ fn empty_handle() -> *mut core::ffi::c_void {
     static HANDLE: u8 = 0;
     (&raw const HANDLE).cast_mut().cast()
 }
+
+/// Opens such a handle; null and `errno` where there is no host.
+fn open_handle() -> *mut core::ffi::c_void {
+    match broker::memory() {
+        Ok(_) => empty_handle(),
+        Err(errno) => {
+            fail(errno);
+            core::ptr::null_mut()
+        }
+    }
+}
