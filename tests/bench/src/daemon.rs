@@ -3,14 +3,17 @@
 use std::env;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::client::{Client, Failure, Outcome};
 use crate::process::{CpuClock, Places};
@@ -248,16 +251,14 @@ impl Daemon {
         if self.child.try_wait()?.is_some() {
             return Ok(());
         }
+        let ending = pidfd_open(rustix::process::Pid::from_child(&self.child), PidfdFlags::empty())?;
         kill(self.pid(), Signal::SIGTERM)?;
-        let deadline = Instant::now() + patience;
-        while self.child.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                self.child.kill()?;
-                self.child.wait()?;
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        let ended = poll(&mut [PollFd::new(ending.as_fd(), PollFlags::POLLIN)], patience)?;
+        if ended == 0 {
+            self.child.kill()?;
         }
+        self.child.wait()?;
         Ok(())
     }
 }
