@@ -3,7 +3,7 @@
 .PHONY: help setup run test bench fuzz check clean
 
 help:
-	@echo 'make run     build the daemon, show it at work with the usual tools, keep serving'
+	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
 	@echo '             (ONCE=1: end after the show)'
 	@echo 'make test    all tests, on the real binary beside the peers'
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
