@@ -506,6 +506,30 @@ impl Engine {
         })
     }
 
+    /// The time of the last call that told one.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Tells the time of the calls that follow, where they do not tell it themselves.
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// Number of a connection among all that ever were; none where it is closed.
+    #[must_use]
+    pub fn life(&self, conn: ConnId) -> Option<u64> {
+        self.connections.get(conn.index()).map(|connection| connection.life)
+    }
+
+    /// Whether a connection has watches or open transactions, which its client would miss.
+    #[must_use]
+    pub fn holds_state(&self, conn: ConnId) -> bool {
+        let held = |connection: &Connection| connection.watches > 0 || !connection.transactions.is_empty();
+        self.connections.get(conn.index()).is_some_and(held)
+    }
+
     /// Number of open connections.
     #[must_use]
     pub fn connection_count(&self) -> usize {

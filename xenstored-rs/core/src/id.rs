@@ -37,6 +37,18 @@ impl ConnId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// The connection's number, by which a record of it names it.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The connection of a number that [`ConnId::number`] told.
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 impl core::fmt::Display for ConnId {
