@@ -88,8 +88,8 @@ pub(crate) struct Connection {
     pub(crate) penalty: Duration,
     /// When it last took anything that waited for it, or nothing waited.
     pub(crate) progress: Time,
-    /// In the list of alarms.
-    pub(crate) alarm: bool,
+    /// When it is to be looked at: its entry in the list of alarms.
+    pub(crate) alarm: Option<Time>,
     /// Bytes of buffers that the pool was told of.
     accounted: usize,
 }
@@ -114,7 +114,7 @@ impl Connection {
             slowed_until: Time::default(),
             penalty: Duration::ZERO,
             progress: Time::default(),
-            alarm: false,
+            alarm: None,
             accounted: 0,
         }
     }

@@ -408,6 +408,7 @@ impl Engine {
     /// Forgets a connection whose end is closed.
     pub fn close(&mut self, conn: ConnId) {
         self.abort_all(conn);
+        self.drop_alarm(conn);
         let Some(mut connection) = self.connections.try_remove(conn.index()) else { return };
         let causes = connection.release_buffers(&mut self.pool);
         causes.into_iter().for_each(|cause| self.delivered(cause));

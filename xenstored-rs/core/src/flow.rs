@@ -13,6 +13,7 @@ use crate::{
     id::{ConnId, DomId, Time},
     node::NodeId,
     output::Cause,
+    permission::Access,
     quota::{Quota, within},
 };
 
@@ -102,10 +103,20 @@ impl Engine {
     /// Makes sure that [`Engine::step`] looks at a connection at a time.
     pub(crate) fn set_alarm(&mut self, conn: ConnId, time: Time) {
         if let Some(connection) = self.connections.get_mut(conn.index())
-            && !connection.alarm
+            && connection.alarm.is_none()
         {
-            connection.alarm = true;
+            connection.alarm = Some(time);
             self.alarms.insert((time, conn, connection.life));
+        }
+    }
+
+    /// Takes a connection's alarm back. One that is left to ring for nobody would stay until its time: whoever starts
+    /// over again and again would have as many.
+    pub(crate) fn drop_alarm(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn.index())
+            && let Some(time) = connection.alarm.take()
+        {
+            self.alarms.remove(&(time, conn, connection.life));
         }
     }
 
@@ -123,7 +134,7 @@ impl Engine {
             self.alarms.pop_first();
             let connection = self.connections.get_mut(conn.index()).filter(|connection| connection.life == life);
             let Some(connection) = connection else { continue };
-            connection.alarm = false;
+            connection.alarm = None;
             let causes = connection.output.expire(self.now);
             let slowed = Some(connection.slowed_until).filter(|until| *until > self.now);
             let next = connection.output.next_expiry().into_iter().chain(slowed).min();
@@ -146,19 +157,24 @@ impl Engine {
         }
     }
 
-    /// A commit failed since a node had changed: slows the guest that changed it, unless that is who wanted to commit.
+    /// A commit failed since a node had changed: slows the guest that changed it, unless that is who wanted to commit, or
+    /// that one has no right to the node. To ask for a node that one may not see is not a way to hold its owner up.
     pub(crate) fn blame(&mut self, conn: ConnId, node: Option<NodeId>) {
-        let Some(&domid) = node.and_then(|node| self.writers.get(&node)) else { return };
+        let Some(node) = node else { return };
+        let (caller, permissions) = (self.caller(conn), &self.store.nodes.get(node).content.permissions);
+        if !caller.may(permissions, Access::Read) && !caller.may(permissions, Access::Write) {
+            return;
+        }
+        let Some(&domid) = self.writers.get(&node) else { return };
         let Some(culprit) = self.domains.get(domid).and_then(|domain| domain.connection) else { return };
         let Some(connection) = self.connections.get_mut(culprit.index()).filter(|_| culprit != conn) else { return };
         let forgiven = self.now.0 > connection.slowed_until.0 + FORGIVEN;
         connection.penalty = if forgiven { PENALTY } else { (connection.penalty * 2).clamp(PENALTY, LONGEST_PENALTY) };
         connection.slowed_until = Time(self.now.0 + connection.penalty);
-        // An alarm that is set already for a later time is moved.
-        self.alarms.retain(|(_, conn, _)| *conn != culprit);
-        connection.alarm = false;
         let (until, penalty) = (connection.slowed_until, connection.penalty);
         let next = connection.output.next_expiry().map_or(until, |expiry| expiry.min(until));
+        // An alarm that is set already for a later time is moved.
+        self.drop_alarm(culprit);
         self.set_alarm(culprit, next);
         self.effects.push_back(Effect::Note(Note::Slowed { domid, penalty }));
     }

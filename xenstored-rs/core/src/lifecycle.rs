@@ -1,13 +1,13 @@
 //! Domains coming and going.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use crate::{
     connection::ConnectionKind,
     effect::Effect,
     engine::Engine,
     event::Change,
-    id::{ConnId, DomId, Time},
+    id::{ConnId, DomId},
     node::NodeId,
     path::is_at_or_below,
     permission::Permissions,
@@ -35,17 +35,21 @@ impl Engine {
     /// Drops all that a connection of an earlier life of its domain left.
     fn restart(&mut self, conn: ConnId) {
         self.reset_watches(conn);
+        self.drop_alarm(conn);
         if let Some(connection) = self.connections.get_mut(conn.index()) {
             connection.asked = None;
             connection.outstanding.clear();
             // What its requests of the earlier life cause later is not counted against the new one.
             self.lives += 1;
             connection.life = self.lives;
-            connection.alarm = false;
-            connection.slowed_until = Time::default();
-            connection.penalty = Duration::ZERO;
         }
         self.drop_output(conn);
+        // A guest may start over when it likes, and does not get out of waiting by that.
+        if let Some(until) = self.connections.get(conn.index()).map(|connection| connection.slowed_until)
+            && until > self.now
+        {
+            self.set_alarm(conn, until);
+        }
     }
 
     /// Forgets a domain that is introduced: its watches first, then what it owned, then the news of its going.

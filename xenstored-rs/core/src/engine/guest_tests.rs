@@ -210,3 +210,54 @@ fn domains_that_go_together_are_told_of_once_and_each() {
     let told = [event("@releaseDomain", "all"), event("@releaseDomain/5", "each"), event("@releaseDomain/6", "each")];
     assert_eq!(world.take(socket), told);
 }
+
+#[test]
+fn a_guest_that_starts_over_leaves_no_alarm_behind() {
+    let (mut world, _, _) = world();
+    for _ in 0..100 {
+        let guest = world.engine.introduce(DomId(5));
+        world.send(guest, Op::Watch, 0, &[HOME, b"\0t\0"].concat());
+        // Its first event may expire.
+        assert!(world.engine.next_deadline().is_some());
+    }
+    assert_eq!(world.engine.alarms.len(), 1);
+    world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5)]));
+    assert_eq!(world.engine.next_deadline(), None);
+}
+
+#[test]
+fn who_has_to_wait_does_so_after_starting_over_too() {
+    let (mut world, socket, spoiler) = world();
+    let tx = world.start(socket);
+    world.call(socket, Op::Write, tx, &[HOME, b"/hot\0mine"].concat()).unwrap();
+    world.call(socket, Op::Read, tx, &[HOME, b"/hot\0"].concat()).unwrap();
+    world.call(spoiler, Op::Write, 0, b"hot\0theirs").unwrap();
+    assert_eq!(world.call(socket, Op::TransactionEnd, tx, b"T\0"), Err("EAGAIN".into()));
+    assert!(!world.engine.wants_input(spoiler));
+    assert_eq!(world.engine.introduce(DomId(5)), spoiler);
+    assert!(!world.engine.wants_input(spoiler));
+    let deadline = world.engine.next_deadline().unwrap();
+    assert_eq!(deadline, time(50));
+    world.engine.step(deadline);
+    assert!(world.engine.wants_input(spoiler));
+    assert_eq!(world.engine.next_deadline(), None);
+}
+
+#[test]
+fn a_guest_has_nobody_slowed_over_nodes_that_it_may_not_see() {
+    let (mut world, socket, victim) = world();
+    let hostile = world.engine.introduce(DomId(6));
+    world.call(socket, Op::Mkdir, 0, b"/local/domain/6\0").unwrap();
+    world.call(socket, Op::SetPerms, 0, b"/local/domain/6\0n6\0").unwrap();
+    for round in 0..3 {
+        let tx = world.start(hostile);
+        for op in [Op::Read, Op::Directory, Op::GetPerms, Op::Mkdir, Op::Rm] {
+            assert!(world.call(hostile, op, tx, &[HOME, b"/hot\0"].concat()).is_err());
+            assert!(world.call(hostile, op, tx, &[HOME, b"\0"].concat()).is_err());
+        }
+        world.call(hostile, Op::Write, tx, b"mine\0v").unwrap();
+        world.call(victim, Op::Write, 0, format!("hot\0{round}").as_bytes()).unwrap();
+        let _whatever = world.call(hostile, Op::TransactionEnd, tx, b"T\0");
+        assert!(world.engine.wants_input(victim), "it waits for others in round {round}");
+    }
+}
