@@ -1,6 +1,6 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench fuzz check clean
+.PHONY: help setup run test bench fuzz deb check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
@@ -8,6 +8,7 @@ help:
 	@echo 'make test    all tests, on the real binary beside the peers'
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
+	@echo 'make deb     Debian packages into target/deb/'
 	@echo 'make check   formatting and lints'
 	@echo 'make clean   remove what was built'
 
@@ -25,6 +26,9 @@ bench: setup
 
 fuzz:
 	@scripts/fuzz "$(TARGET)" $(SECONDS)
+
+deb:
+	@scripts/deb
 
 check:
 	cargo fmt --all --check
