@@ -161,11 +161,6 @@ impl Effects {
                 self.trace.set_file(path).map_err(|error| failed(&error))?;
                 Ok(xenstore_wire::OK.to_vec())
             }
-            Question::Report { file, text } => {
-                let path = self.files.resolve(Path::new(OsStr::from_bytes(&file))).map_err(|_| XsError::Inval)?;
-                append(&path, &text).map_err(|error| failed(&error))?;
-                Ok(xenstore_wire::OK.to_vec())
-            }
             Question::Introduce { domid, .. } => {
                 self.admit(("introduce", u32::from(domid.0)), || {
                     warn!(domid = domid.0, "a domain was to be introduced, but this daemon serves sockets only");
@@ -173,8 +168,19 @@ impl Effects {
                 Err(XsError::Inval)
             }
             // Answered by the loop, which has the figures and the host.
-            Question::Turns | Question::Exist(_) => Err(XsError::Io),
+            Question::Turns | Question::Exist(_) | Question::Report { .. } => Err(XsError::Io),
         }
+    }
+
+    /// `memreport`: the reply with the report, or to its being appended to a file.
+    pub(crate) fn report(&self, mut text: Vec<u8>, file: Option<&[u8]>) -> Result<Vec<u8>, XsError> {
+        let Some(file) = file else {
+            text.push(0);
+            return Ok(text);
+        };
+        let path = self.files.resolve(Path::new(OsStr::from_bytes(file))).map_err(|_| XsError::Inval)?;
+        append(&path, &text).map_err(|error| failed(&error))?;
+        Ok(xenstore_wire::OK.to_vec())
     }
 
     /// `log`: shows the switches, opens or closes the trace, or turns a switch.

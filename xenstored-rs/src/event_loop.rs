@@ -422,6 +422,10 @@ impl EventLoop {
                 report.push(0);
                 self.engine.answer(conn, Ok(report));
             }
+            Effect::Ask { conn, question: Question::Report { file } } => {
+                let text = self.engine.memory_report().into_bytes();
+                self.engine.answer(conn, self.effects.report(text, file.as_deref()));
+            }
             Effect::Ask { conn, question: Question::Introduce { domid, gfn, port } } if self.guests.is_some() => {
                 self.introduce(conn, domid, gfn, port);
             }

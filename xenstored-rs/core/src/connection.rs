@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use xenstore_wire::Header;
 
 use crate::{
-    effect::Question,
+    effect::{CloseReason, Question},
     id::{DomId, Time, TxId},
     output::{Cause, Output},
     permission::{Access, Permissions},
@@ -75,8 +75,8 @@ pub(crate) struct Connection {
     pub(crate) ready: bool,
     /// In the queue of connections with output.
     pub(crate) flushing: bool,
-    /// Given up: nothing of it is served any more.
-    pub(crate) closing: bool,
+    /// Why it was given up: nothing of it is served any more.
+    pub(crate) closing: Option<CloseReason>,
     /// Requests of a guest that are not all delivered: their replies, and the events that they caused anywhere, each
     /// with the number of messages that are missing.
     pub(crate) outstanding: BTreeMap<u64, u32>,
@@ -86,11 +86,14 @@ pub(crate) struct Connection {
     pub(crate) slowed_until: Time,
     /// How long it waits the next time.
     pub(crate) penalty: Duration,
-    /// When it last took anything that waited for it, or nothing waited.
+    /// When it last took anything of what waits for it, or when that began to wait.
     pub(crate) progress: Time,
+    /// [`Engine::kept`](crate::engine::Engine) at the time when its output began to fill with replies to requests that
+    /// read; none where anything else is in it.
+    pub(crate) reads_since: Option<u64>,
     /// When it is to be looked at: its entry in the list of alarms.
     pub(crate) alarm: Option<Time>,
-    /// Bytes of buffers that the pool was told of.
+    /// Bytes for its buffers that the pool was told of.
     accounted: usize,
 }
 
@@ -108,12 +111,13 @@ impl Connection {
             asked: None,
             ready: false,
             flushing: false,
-            closing: false,
+            closing: None,
             outstanding: BTreeMap::new(),
             next_request: 0,
             slowed_until: Time::default(),
             penalty: Duration::ZERO,
             progress: Time::default(),
+            reads_since: None,
             alarm: None,
             accounted: 0,
         }
@@ -132,7 +136,7 @@ impl Connection {
 
     /// Whether the next request may be served.
     pub(crate) fn may_serve(&self) -> bool {
-        !self.closing && self.asked.is_none() && self.output.unsent().len() < crate::engine::OUTPUT_PAUSE
+        self.closing.is_none() && self.asked.is_none() && self.output.unsent().len() < crate::engine::OUTPUT_PAUSE
     }
 
     /// Bytes held for the connection beside its nodes: watches, transactions, unsent replies and events.
@@ -141,9 +145,9 @@ impl Connection {
         self.watch_bytes + transactions + self.output.weight()
     }
 
-    /// Tells the pool what the connection's buffers take now.
+    /// Tells the pool what the connection's buffers count for now.
     pub(crate) fn account(&mut self, pool: &mut Pool) {
-        let now = self.input.capacity() + self.output.held();
+        let now = Pool::weight(self.input.len()) + self.output.held();
         pool.account(self.accounted, now);
         self.accounted = now;
     }

@@ -90,12 +90,10 @@ pub enum Question {
     Log(Vec<Vec<u8>>),
     /// `logfile`: trace into that file from now on.
     LogFile(Vec<u8>),
-    /// `memreport` into a file: append this text to it.
+    /// `memreport`: answer with what [`crate::Engine::memory_report`] tells, with a NUL behind it; or append that to a file.
     Report {
         /// The file.
-        file: Vec<u8>,
-        /// The report.
-        text: Vec<u8>,
+        file: Option<Vec<u8>>,
     },
     /// `turns`: how long the turns of the loop took.
     Turns,

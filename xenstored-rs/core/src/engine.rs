@@ -6,8 +6,7 @@ use std::{
     time::Duration,
 };
 
-use slab::Slab;
-use xenstore_wire::{Header, Message, XsError, put_error, put_message, put_with, split_message};
+use xenstore_wire::{Header, Message, Op, XsError, put_error, put_message, put_with, split_message};
 
 use crate::{
     config::Config,
@@ -22,10 +21,12 @@ use crate::{
     pool::Pool,
     quota::Quota,
     request,
+    slots::Slots,
     store::Store,
     transaction::Transaction,
     view::View,
     watch::{Fired, Watches},
+    witness::Witness,
 };
 
 /// Requests of one connection that a turn serves; then the others come first.
@@ -57,7 +58,7 @@ pub struct Engine {
     pub(crate) config: Config,
     pub(crate) store: Store,
     generation: Generation,
-    pub(crate) connections: Slab<Connection>,
+    pub(crate) connections: Slots<Connection>,
     pub(crate) domains: Domains,
     pub(crate) watches: Watches,
     pub(crate) permissions: PermissionCache,
@@ -85,9 +86,20 @@ pub struct Engine {
     pub(crate) appended: usize,
     pub(crate) effects: VecDeque<Effect>,
     tracing: bool,
+    /// Alterations so far.
+    pub(crate) alterations: u64,
+    /// How often the shell said that it keeps what was done so far.
+    pub(crate) kept: u64,
+    /// A request is being served that only reads.
+    reading: bool,
+    /// Requests executed so far.
+    pub(crate) executed: u64,
+    /// Numbers of requests that are not to be executed.
+    pub(crate) refused: BTreeSet<u64>,
+    pub(crate) witness: Option<Box<dyn Witness>>,
     /// A type of request that panics, to see what that costs.
     #[cfg(test)]
-    fail_at: Option<xenstore_wire::Op>,
+    fail_at: Option<Op>,
 }
 
 impl Engine {
@@ -97,7 +109,7 @@ impl Engine {
         Self {
             store: Store::new(config.priv_domid),
             generation: 0,
-            connections: Slab::new(),
+            connections: Slots::default(),
             domains: Domains::new(config.existence, config.store_domid, config.limits.clone()),
             watches: Watches::default(),
             permissions: PermissionCache::new(),
@@ -116,6 +128,12 @@ impl Engine {
             appended: 0,
             effects: VecDeque::new(),
             tracing: false,
+            alterations: 0,
+            kept: 0,
+            reading: false,
+            executed: 0,
+            refused: BTreeSet::new(),
+            witness: None,
             #[cfg(test)]
             fail_at: None,
             config,
@@ -131,13 +149,19 @@ impl Engine {
             self.effects.push_back(Effect::Note(Note::BuffersFull { held: self.pool.figures().0 }));
             return Err(Refused);
         }
-        Ok(self.open(ConnectionKind::Socket))
+        Ok(self.open_socket_again())
+    }
+
+    /// Opens a connection of a socket client as [`Engine::open_socket`] does, whatever connections hold: where what
+    /// happened is done again, it was let in.
+    pub fn open_socket_again(&mut self) -> ConnId {
+        self.open(ConnectionKind::Socket)
     }
 
     pub(crate) fn open(&mut self, kind: ConnectionKind) -> ConnId {
         self.lives += 1;
-        let index = self.connections.insert(Connection::new(kind, self.lives));
-        let conn = ConnId(u32::try_from(index).expect("fewer connections than a u32 counts"));
+        self.altered();
+        let conn = ConnId(self.connections.insert(Connection::new(kind, self.lives)));
         self.trace(|_| Trace::Create { kind: "connection", conn });
         conn
     }
@@ -147,7 +171,7 @@ impl Engine {
     pub fn receive(&mut self, conn: ConnId, bytes: &[u8], now: Time) {
         self.now = now;
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        if connection.closing {
+        if connection.closing.is_some() {
             return;
         }
         if connection.input.is_empty() && !connection.ready {
@@ -158,9 +182,11 @@ impl Engine {
             {
                 connection.input = self.pool.take();
                 connection.input.extend_from_slice(rest);
+                self.altered();
             }
         } else {
             connection.input.extend_from_slice(bytes);
+            self.altered();
         }
         self.settle(conn);
     }
@@ -171,6 +197,7 @@ impl Engine {
         self.ring_alarms();
         for _ in 0..self.ready.len() {
             let Some(conn) = self.ready.pop_front() else { break };
+            self.altered();
             if let Some(connection) = self.connections.get_mut(conn.index()) {
                 connection.ready = false;
                 self.serve_input(conn);
@@ -195,6 +222,7 @@ impl Engine {
         let mut input = std::mem::take(&mut connection.input);
         let left = self.serve(conn, &input);
         input.drain(..input.len() - left);
+        Pool::fit(&mut input);
         match self.connections.get_mut(conn.index()) {
             Some(connection) if !input.is_empty() => connection.input = input,
             _ => self.pool.give(input),
@@ -214,6 +242,7 @@ impl Engine {
         {
             connection.ready = true;
             self.ready.push_back(conn);
+            self.altered();
         }
     }
 
@@ -242,9 +271,23 @@ impl Engine {
     /// Serves one request: reply first, then the events that it caused. A panic in it costs its connection only.
     fn execute(&mut self, conn: ConnId, message: Message<'_>) {
         let Message { header, payload } = message;
+        self.executed += 1;
+        let number = self.executed;
+        let refused = !self.refused.is_empty() && self.refused.remove(&number);
+        self.reading = !refused && only_reads(&header);
+        if !self.reading {
+            self.altered();
+        }
         self.trace(|engine| Trace::In { conn, domid: engine.domid(conn), header, payload: payload.to_vec() });
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.reply(conn, header, payload)));
+        if let Some(witness) = &mut self.witness {
+            witness.begins(number);
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.reply(conn, header, payload, refused)));
+        if let Some(witness) = &mut self.witness {
+            witness.ends();
+        }
         self.cause = None;
+        self.reading = false;
         if let Err(panic) = outcome {
             self.discard_changes();
             self.abort_in_hand();
@@ -257,7 +300,7 @@ impl Engine {
         }
     }
 
-    fn reply(&mut self, conn: ConnId, header: Header, payload: &[u8]) {
+    fn reply(&mut self, conn: ConnId, header: Header, payload: &[u8], refused: bool) {
         #[cfg(test)]
         if self.fail_at.is_some_and(|op| op.number() == header.op) {
             let _taken = self.take_in_hand(conn, header.tx_id);
@@ -266,7 +309,11 @@ impl Engine {
         self.begin_request(conn);
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let failed = put_with(&mut out, &header, |out| request::handle(self, conn, header, payload, out)).err();
+        let failed = if refused {
+            Some(XsError::Io.into())
+        } else {
+            put_with(&mut out, &header, |out| request::handle(self, conn, header, payload, out)).err()
+        };
         match failed {
             Some(request::Failure::Error(error)) => put_error(&mut out, &header, error),
             Some(request::Failure::Asked) | None => {}
@@ -308,6 +355,7 @@ impl Engine {
     pub fn answer(&mut self, conn: ConnId, answer: Result<Vec<u8>, XsError>) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         let Some(Asked { header, .. }) = connection.asked.take() else { return };
+        self.alterations += 1;
         let out = connection.output.buffer(&mut self.pool);
         let before = out.len();
         match answer {
@@ -327,6 +375,7 @@ impl Engine {
     pub fn answer_existence(&mut self, conn: ConnId, existing: &[DomId]) {
         let asked = self.connections.get_mut(conn.index()).and_then(|connection| connection.asked.take());
         let Some(Asked { header, question: Question::Exist(domids), payload }) = asked else { return };
+        self.altered();
         for domid in domids {
             if existing.contains(&domid) {
                 self.domains.entry(domid).exists = true;
@@ -374,9 +423,18 @@ impl Engine {
     /// Notes that the first `count` bytes of [`Engine::output`] are sent, and that no more could be sent now.
     pub fn sent(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        if connection.output.unsent().is_empty() {
+            self.settle(conn);
+            return;
+        }
+        let news = count > 0 || !connection.output.collapses();
         connection.output.sent(count, &mut self.pool);
-        if count > 0 || connection.output.unsent().is_empty() {
+        if count > 0 {
             connection.progress = self.now;
+        }
+        if news && (connection.reads_since != Some(self.kept) || !connection.output.unsent().is_empty()) {
+            connection.reads_since = None;
+            self.alterations += 1;
         }
         while let Some(cause) =
             self.connections.get_mut(conn.index()).and_then(|connection| connection.output.next_delivered())
@@ -409,7 +467,8 @@ impl Engine {
     pub fn close(&mut self, conn: ConnId) {
         self.abort_all(conn);
         self.drop_alarm(conn);
-        let Some(mut connection) = self.connections.try_remove(conn.index()) else { return };
+        let Some(mut connection) = self.connections.remove(conn.index()) else { return };
+        self.altered();
         let causes = connection.release_buffers(&mut self.pool);
         causes.into_iter().for_each(|cause| self.delivered(cause));
         self.watches.unregister_all(conn);
@@ -420,11 +479,12 @@ impl Engine {
     /// a domain that misbehaves is not gone.
     pub(crate) fn give_up(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        if connection.closing {
+        if connection.closing.is_some() {
             return;
         }
-        connection.closing = true;
+        connection.closing = Some(reason.clone());
         let kind = connection.kind;
+        self.alterations += 1;
         self.pool.give(std::mem::take(&mut connection.input));
         self.abort_all(conn);
         match kind {
@@ -503,7 +563,7 @@ impl Engine {
     pub fn is_busy(&self, conn: ConnId) -> bool {
         self.connections.get(conn.index()).is_some_and(|connection| {
             let waiting = connection.ready || connection.asked.is_some() || !connection.output.unsent().is_empty();
-            waiting && !connection.closing
+            waiting && connection.closing.is_none()
         })
     }
 
@@ -570,6 +630,15 @@ impl Engine {
     pub(crate) fn has_output(&mut self, conn: ConnId, appended: usize) {
         self.appended += appended;
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
+        let first = connection.output.unsent().len() == appended;
+        if first {
+            connection.progress = self.now;
+        }
+        if !self.reading {
+            connection.reads_since = None;
+        } else if first {
+            connection.reads_since = Some(self.kept);
+        }
         if !connection.flushing {
             connection.flushing = true;
             self.flush.push_back(conn);
@@ -614,7 +683,7 @@ impl Engine {
     /// Gives the transaction of a request back to its connection, where it was not ended.
     pub(crate) fn put_back(&mut self, conn: ConnId) {
         match (self.in_hand.take(), self.connections.get_mut(conn.index())) {
-            (Some(transaction), Some(connection)) if !connection.closing => {
+            (Some(transaction), Some(connection)) if connection.closing.is_none() => {
                 connection.transactions.insert(transaction.id, transaction);
             }
             (Some(transaction), _) => transaction.abort(&mut self.store),
@@ -643,6 +712,20 @@ impl Engine {
     }
 }
 
+/// Whether a request changes nothing but what its reply is in: it reads, outside of any transaction.
+fn only_reads(header: &Header) -> bool {
+    use Op::{Directory, DirectoryPart, GetDomainPath, GetFeature, GetPerms, GetQuota, IsDomainIntroduced, Read};
+    let reads = Op::from_number(header.op).is_some_and(|op| {
+        matches!(
+            op,
+            Read | Directory | DirectoryPart | GetPerms | GetDomainPath | IsDomainIntroduced | GetFeature | GetQuota
+        )
+    });
+    reads && header.tx_id == 0
+}
+
+#[cfg(test)]
+mod alteration_tests;
 #[cfg(test)]
 mod guest_tests;
 #[cfg(test)]

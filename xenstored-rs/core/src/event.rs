@@ -216,7 +216,7 @@ fn push(engine: &mut Engine, id: WatchId, conn: ConnId, path: &[u8], dropping: D
     let Some(connection) = engine.connections.get_mut(conn.index()) else { return };
     let shown = watch.shown(path);
     let len = shown.len() + watch.token.len() + 2;
-    if connection.closing || len > PAYLOAD_MAX {
+    if connection.closing.is_some() || len > PAYLOAD_MAX {
         return;
     }
     if let ConnectionKind::Domain(domid) = connection.kind
@@ -268,8 +268,10 @@ impl Engine {
     pub fn domain_event(&mut self, event: DomainEvent) {
         match event {
             DomainEvent::Appeared(domid) => {
-                if self.config.existence != Existence::Assumed {
-                    self.domains.entry(domid).exists = true;
+                if self.config.existence != Existence::Assumed
+                    && !std::mem::replace(&mut self.domains.entry(domid).exists, true)
+                {
+                    self.altered();
                 }
             }
             DomainEvent::ShutDown(domids) => {
@@ -283,7 +285,10 @@ impl Engine {
                         reported.push(domid);
                     }
                 }
-                self.fire_shut_down(&reported);
+                if !reported.is_empty() {
+                    self.altered();
+                    self.fire_shut_down(&reported);
+                }
             }
             DomainEvent::Gone(domids) => self.domains_gone(&domids),
         }

@@ -107,6 +107,7 @@ impl Engine {
         {
             connection.alarm = Some(time);
             self.alarms.insert((time, conn, connection.life));
+            self.altered();
         }
     }
 
@@ -132,6 +133,7 @@ impl Engine {
             && time <= self.now
         {
             self.alarms.pop_first();
+            self.altered();
             let connection = self.connections.get_mut(conn.index()).filter(|connection| connection.life == life);
             let Some(connection) = connection else { continue };
             connection.alarm = None;
@@ -148,12 +150,14 @@ impl Engine {
         }
     }
 
-    /// Remembers who changed a node while transactions are open.
+    /// Remembers which guest changed a node while transactions are open; others than guests are not blamed.
     pub(crate) fn note_writer(&mut self, conn: ConnId, nodes: impl IntoIterator<Item = NodeId>) {
         if self.store.snapshots.is_empty() {
             self.writers.clear();
         } else if let Some(domid) = self.guest(conn) {
             self.writers.extend(nodes.into_iter().map(|node| (node, domid)));
+        } else if !self.writers.is_empty() {
+            nodes.into_iter().for_each(|node| _ = self.writers.remove(&node));
         }
     }
 

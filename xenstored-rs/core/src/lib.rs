@@ -5,6 +5,7 @@
 //! descriptor, no clock and no system call in here; the shell (`xenstored-rs`) has those.
 
 mod accounts;
+mod alteration;
 mod children;
 mod config;
 mod connection;
@@ -25,12 +26,14 @@ mod pool;
 mod quota;
 mod reliance;
 mod request;
+mod slots;
 mod small_bytes;
 mod snapshot;
 mod store;
 mod transaction;
 mod view;
 mod watch;
+mod witness;
 
 pub use accounts::Usage;
 pub use config::Config;
@@ -43,3 +46,4 @@ pub use id::{ConnId, DomId, Time, TxId};
 pub use permission::{Access, Permission, Permissions};
 pub use pool::BufferCap;
 pub use quota::{Limit, Limits, QUOTAS, Quota, QuotaHit};
+pub use witness::Witness;

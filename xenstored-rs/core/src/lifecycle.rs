@@ -17,6 +17,7 @@ impl Engine {
     /// Makes a domain known and opens the connection of its ring. A domain that is known already starts over: its
     /// watches, transactions, waiting input and output are dropped.
     pub fn introduce(&mut self, domid: DomId) -> ConnId {
+        self.altered();
         let domain = self.domains.entry(domid);
         domain.exists = true;
         if let Some(conn) = domain.connection {
@@ -68,6 +69,10 @@ impl Engine {
     /// permission list, and those that were introduced are reported. One walk of the tree serves all.
     fn end_domains(&mut self, domids: &[DomId], still_there: bool) {
         let gone: BTreeSet<DomId> = domids.iter().copied().filter(|&domid| self.domains.get(domid).is_some()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.altered();
         for &domid in &gone {
             if let Some(conn) = self.domains.get_mut(domid).and_then(|domain| domain.connection.take()) {
                 self.close(conn);
@@ -76,7 +81,7 @@ impl Engine {
         for (_, domain) in self.domains.iter_mut() {
             domain.target = domain.target.filter(|target| !gone.contains(target));
         }
-        for (_, connection) in &mut self.connections {
+        for (_, connection) in self.connections.iter_mut() {
             for transaction in connection.transactions.values_mut() {
                 transaction.outdated |= transaction.names_any(&self.store, |domid| gone.contains(&domid));
             }

@@ -1,8 +1,6 @@
 //! The nodes, and what each holds.
 
-use slab::Slab;
-
-use crate::{children::Children, permission::Permissions, small_bytes::SmallBytes};
+use crate::{children::Children, permission::Permissions, slots::Slots, small_bytes::SmallBytes};
 
 /// Bytes that a node counts for beside its permissions, value and child names (`docs/misc/xenstore.txt`, quotas).
 const HEADER_SIZE: usize = 16;
@@ -50,27 +48,30 @@ pub(crate) struct Node {
 
 /// All nodes, by number.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes(Slab<Node>);
+pub(crate) struct Nodes(Slots<Node>);
 
 impl Nodes {
     /// Adds a node without children.
     ///
     /// # Panics
-    /// Beyond four thousand million nodes, for which no machine has the memory.
+    /// As [`Slots::insert`].
     pub(crate) fn add(&mut self, name: &[u8], content: Content, state: State) -> NodeId {
         let list_generation = content.generation;
         let node = Node { name: name.into(), content, children: Children::None, list_generation, state };
-        NodeId(u32::try_from(self.0.insert(node)).expect("fewer nodes than a u32 counts"))
+        NodeId(self.0.insert(node))
     }
 
     /// Frees a node's number.
+    ///
+    /// # Panics
+    /// As [`Nodes::get`].
     pub(crate) fn free(&mut self, id: NodeId) -> Node {
-        self.0.remove(id.0 as usize)
+        self.0.remove(id.0 as usize).expect("a node is freed once")
     }
 
     /// Gives up room behind the last node.
     pub(crate) fn shrink(&mut self) {
-        self.0.shrink_to_fit();
+        self.0.shrink();
     }
 
     /// The node.
@@ -78,7 +79,7 @@ impl Nodes {
     /// # Panics
     /// When the number is free: numbers are freed only once nothing refers to them.
     pub(crate) fn get(&self, id: NodeId) -> &Node {
-        &self.0[id.0 as usize]
+        self.0.get(id.0 as usize).expect("who refers to a node keeps it")
     }
 
     /// The node, to be changed.
@@ -86,7 +87,7 @@ impl Nodes {
     /// # Panics
     /// As [`Nodes::get`].
     pub(crate) fn get_mut(&mut self, id: NodeId) -> &mut Node {
-        &mut self.0[id.0 as usize]
+        self.0.get_mut(id.0 as usize).expect("who refers to a node keeps it")
     }
 
     /// Number of nodes, removed and private ones included.

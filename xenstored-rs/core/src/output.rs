@@ -12,9 +12,6 @@ use crate::{
     pool::Pool,
 };
 
-/// Bytes by which a long queue grows at a time.
-const STEP: usize = 1 << 20;
-
 /// Replies and events of a connection, serialised, in the order in which they leave.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -66,8 +63,8 @@ impl Output {
             self.bytes = pool.take();
         }
         // A long queue grows in steps, not by doubling: there may be many of them.
-        if self.bytes.len() >= STEP && self.bytes.capacity() - self.bytes.len() < HEADER_SIZE + PAYLOAD_MAX {
-            self.bytes.reserve_exact(STEP);
+        if self.bytes.len() >= Pool::STEP && self.bytes.capacity() - self.bytes.len() < HEADER_SIZE + PAYLOAD_MAX {
+            self.bytes.reserve_exact(Pool::STEP);
         }
         &mut self.bytes
     }
@@ -138,6 +135,7 @@ impl Output {
             }
         }
         kept.extend_from_slice(&self.bytes[done..]);
+        kept.shrink_to_fit();
         self.bytes = kept;
         // What stands where has changed: events fall together with later ones only.
         self.backlog = Some(Box::default());
@@ -163,6 +161,7 @@ impl Output {
         // Moving what is left pays only once it is less than what left.
         if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
+            Pool::fit(&mut self.bytes);
             self.base += self.sent as u64;
             self.sent = 0;
         }
@@ -187,16 +186,23 @@ impl Output {
     pub(crate) fn weight(&self) -> usize {
         /// What an event takes in the set and in the list of those that wait, beside its bytes.
         const WAITING: usize = 96;
+        /// What a mark takes.
+        const MARK: usize = 64;
         let noted = self
             .backlog
             .as_ref()
-            .map_or(0, |backlog| backlog.bytes + backlog.order.len() * WAITING + self.marks.len() * size_of::<Mark>());
+            .map_or(0, |backlog| backlog.bytes + backlog.order.len() * WAITING + self.marks.len() * MARK);
         self.unsent().len() + noted
     }
 
-    /// Bytes of memory that the buffer takes.
+    /// Whether events fall together with equal ones that wait.
+    pub(crate) fn collapses(&self) -> bool {
+        self.backlog.is_some()
+    }
+
+    /// Bytes that the buffer counts for, and what is noted about it.
     pub(crate) fn held(&self) -> usize {
-        self.bytes.capacity() + self.backlog.as_ref().map_or(0, |backlog| backlog.bytes)
+        Pool::weight(self.unsent().len()) + self.backlog.as_ref().map_or(0, |backlog| backlog.bytes)
     }
 }
 
@@ -289,7 +295,7 @@ mod tests {
         for _ in 0..2500 {
             output.buffer(&mut pool).extend_from_slice(&[0; 4000]);
         }
-        assert!(output.held() <= output.unsent().len() + 2 * STEP, "{}", output.held());
+        assert!(output.bytes.capacity() <= output.unsent().len() + 2 * Pool::STEP, "{}", output.bytes.capacity());
     }
 
     #[test]
@@ -303,6 +309,6 @@ mod tests {
             output.sent(piece, &mut pool);
         }
         assert_eq!(got, all);
-        assert_eq!(output.held(), 0, "an idle connection holds no buffer");
+        assert_eq!((output.held(), output.bytes.capacity()), (0, 0), "an idle connection holds no buffer");
     }
 }

@@ -19,7 +19,7 @@ impl Default for BufferCap {
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Vec<Vec<u8>>,
-    /// Bytes of the buffers that connections hold at the moment.
+    /// Bytes that the buffers of connections count for at the moment.
     held: usize,
     cap: BufferCap,
     peak: usize,
@@ -34,6 +34,9 @@ impl Pool {
     /// Most free buffers, 1 MiB at their largest; the rest go back to the system.
     const MOST_FREE: usize = 128;
 
+    /// Bytes by which a long buffer grows at a time.
+    pub(crate) const STEP: usize = 1 << 20;
+
     pub(crate) fn new(cap: BufferCap) -> Self {
         Self { free: Vec::new(), held: 0, cap, peak: 0, dropped: 0 }
     }
@@ -41,6 +44,25 @@ impl Pool {
     /// An empty buffer; it counts as held from the next [`Pool::account`] on.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_default()
+    }
+
+    /// What a buffer counts for with so many bytes in it: about what it takes, [`Pool::fit`] keeping the two together.
+    ///
+    /// What the buffer happens to take does not count, so that the same calls come to the same whatever buffers were at
+    /// hand: who is refused or given up for want of room must not depend on it.
+    pub(crate) fn weight(len: usize) -> usize {
+        match len {
+            0 => 0,
+            1..Self::STEP => len.next_power_of_two(),
+            _ => len + Self::STEP,
+        }
+    }
+
+    /// Gives up most of the room of a large buffer that is nearly empty.
+    pub(crate) fn fit(buffer: &mut Vec<u8>) {
+        if buffer.capacity() > Self::LARGEST && buffer.len() < buffer.capacity() / 4 {
+            buffer.shrink_to(2 * buffer.len());
+        }
     }
 
     /// Gives a buffer back.
@@ -86,6 +108,18 @@ mod tests {
         pool.give(Vec::with_capacity(Pool::LARGEST + 1));
         assert_eq!(pool.take().capacity(), 4096);
         assert_eq!(pool.take().capacity(), 0);
+    }
+
+    #[test]
+    fn what_a_buffer_counts_for_is_near_what_it_takes() {
+        for len in [1, 100, 5000, 100_000, Pool::STEP - 1, Pool::STEP, 5 * Pool::STEP] {
+            let mut buffer = vec![0; 16 * Pool::STEP];
+            buffer.truncate(len);
+            Pool::fit(&mut buffer);
+            let (weight, takes) = (Pool::weight(len), buffer.capacity());
+            assert!((len..=2 * len.max(Pool::STEP)).contains(&weight), "{len} bytes count for {weight}");
+            assert!(takes <= (4 * weight).max(Pool::LARGEST), "{len} bytes take {takes} and count for {weight}");
+        }
     }
 
     #[test]

@@ -231,6 +231,10 @@ impl Driver {
                     self.engine.answer_existence(conn, &domids);
                 }
                 Effect::Ask { conn, question: Question::Turns } => self.engine.answer(conn, Err(XsError::Io)),
+                Effect::Ask { conn, question: Question::Report { file: None } } => {
+                    let report = self.engine.memory_report().into_bytes();
+                    self.engine.answer(conn, Ok(report));
+                }
                 Effect::Ask { conn, .. } => self.engine.answer(conn, Ok(OK.to_vec())),
                 Effect::Note(Note::Mended(what)) => panic!("the accounts were wrong: {what}"),
                 Effect::Note(_) | Effect::Trace(_) => {}

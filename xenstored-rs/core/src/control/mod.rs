@@ -76,13 +76,12 @@ fn logfile(engine: &mut Engine, request: &Request<'_>, arguments: &[&[u8]], _out
     ask(engine, request, Question::LogFile(file.to_vec()))
 }
 
-fn memreport(engine: &mut Engine, request: &Request<'_>, arguments: &[&[u8]], out: &mut Vec<u8>) -> Outcome {
-    let text = report::memory(engine);
+/// Buffers at hand and highest values seen are of this process, so the report is the shell's answer: whatever is done again
+/// after its death has it from there.
+fn memreport(engine: &mut Engine, request: &Request<'_>, arguments: &[&[u8]], _out: &mut Vec<u8>) -> Outcome {
     match arguments {
-        [] => finish(out, &text),
-        [file] if !file.is_empty() => {
-            ask(engine, request, Question::Report { file: file.to_vec(), text: text.into_bytes() })
-        }
+        [] => ask(engine, request, Question::Report { file: None }),
+        [file] if !file.is_empty() => ask(engine, request, Question::Report { file: Some(file.to_vec()) }),
         _ => Err(XsError::Inval.into()),
     }
 }

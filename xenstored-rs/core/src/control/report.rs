@@ -4,8 +4,15 @@ use std::fmt::Write;
 
 use crate::engine::{Engine, OUTPUT_CAP, OUTPUT_LIMIT, OUTPUT_PATIENCE, OUTPUT_PAUSE};
 
-/// The report, for a person.
-pub(super) fn memory(engine: &Engine) -> String {
+impl Engine {
+    /// Where the memory is, for a person: the answer to [`crate::Question::Report`].
+    #[must_use]
+    pub fn memory_report(&self) -> String {
+        report(self)
+    }
+}
+
+fn report(engine: &Engine) -> String {
     let (held, peak, free, buffers) = engine.pool.figures();
     let cap = engine.pool.cap();
     let (mut nodes, mut bytes, mut owners) = (0u64, 0u64, 0);

@@ -138,6 +138,7 @@ pub(crate) fn ok(out: &mut Vec<u8>) -> Outcome {
 pub(crate) fn ask(engine: &mut Engine, request: &Request<'_>, question: Question) -> Outcome {
     if let Some(connection) = engine.connections.get_mut(request.conn.index()) {
         let payload = request.payload.into();
+        engine.alterations += 1;
         connection.asked = Some(Asked { header: request.header, question: question.clone(), payload });
         engine.effects.push_back(Effect::Ask { conn: request.conn, question });
     }

@@ -70,7 +70,7 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
     };
     let generation = engine.next_generation();
     let removed = transaction.apply(&mut engine.store, generation);
-    if engine.guest(request.conn).is_some() {
+    if engine.guest(request.conn).is_some() || !engine.writers.is_empty() {
         let paths = transaction.changes();
         let written: Vec<_> = paths.into_iter().filter_map(|(path, _)| engine.store.find(path)).collect();
         engine.note_writer(request.conn, written);
