@@ -234,6 +234,23 @@ fn started_by_hand_it_returns_when_it_answers_and_leaves_the_terminal() {
 }
 
 #[test]
+fn there_is_no_socket_before_domains_are_served() {
+    let dir = temporary();
+    let elsewhere = temporary();
+    let run_dir = dir.path().join("run");
+    fs::create_dir(&run_dir).unwrap();
+    let changed = |dir: &Path| fs::metadata(dir).map(|there| (there.mtime(), there.mtime_nsec())).unwrap();
+    let before = changed(&run_dir);
+    // No host to serve domains on, so the start fails where they would be taken in.
+    let mut command = Command::new(xenstored_tests::our_binary());
+    command.args(["-N", "--pid-file"]).arg(elsewhere.path().join("pid")).env("XENSTORED_RUNDIR", &run_dir);
+    let output = command.env_remove("NOTIFY_SOCKET").output().expect("our daemon starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no Xen"), "{output:?}");
+    assert_eq!(changed(&run_dir), before, "nothing came and went there");
+}
+
+#[test]
 fn a_start_that_fails_is_told_to_the_launcher() {
     let dir = temporary();
     fs::create_dir(dir.path().join("socket")).expect("a directory in the way");

@@ -87,27 +87,34 @@ fn a_payload_as_long_as_allowed_goes_through_the_ring() {
     scene.assert_alive();
 }
 
-#[test]
-fn a_request_that_is_not_signalled_is_answered_soon_and_told_of_once() {
+/// Puts a request into the ring byte by byte without a signal, and waits for its answer.
+fn ask_silently(ring: &mut Guest, req_id: u32) {
+    let mut next = ring.word(Word::ReqProd);
+    for byte in &message(Op::Read, req_id, b"/\0") {
+        ring.page().copy_in(next as usize % RING_SIZE, &[*byte]);
+        next = next.wrapping_add(1);
+    }
+    ring.set_word(Word::ReqProd, next);
+    let begun = Instant::now();
+    let mut reply = [0; 64];
+    let len = ring.receive(&mut reply, PATIENCE).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3), "answered after {:?}", begun.elapsed());
+    assert_eq!(Header::decode(reply[..len].first_chunk().unwrap()).req_id, req_id);
+}
+
+#[rstest]
+#[case::forgotten(false, 1)]
+#[case::only_late(true, 0)]
+fn a_request_without_a_signal_is_answered_soon_and_told_of_once(#[case] signals_later: bool, #[case] told: usize) {
     let scene = Scene::with(&[1]);
     let mut ring = scene.ring(1);
-    let mut next = ring.word(Word::ReqProd);
-    for round in 0..2 {
-        let bytes = message(Op::Read, round, b"/\0");
-        let begun = Instant::now();
-        // By hand, since sending signals.
-        for byte in &bytes {
-            ring.page().copy_in(next as usize % RING_SIZE, &[*byte]);
-            next = next.wrapping_add(1);
+    for req_id in 0..3 {
+        ask_silently(&mut ring, req_id);
+        if signals_later {
+            ring.notify();
         }
-        ring.set_word(Word::ReqProd, next);
-        let mut reply = [0; 64];
-        let len = ring.receive(&mut reply, PATIENCE).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(3), "answered after {:?}", begun.elapsed());
-        assert_eq!(Header::decode(reply[..len].first_chunk().unwrap()).req_id, round);
     }
-    let told = scene.log().lines().filter(|line| line.contains("forgets to signal")).count();
-    assert_eq!(told, 1, "{}", scene.log());
+    assert_eq!(scene.log().lines().filter(|line| line.contains("forgets to signal")).count(), told, "{}", scene.log());
 }
 
 #[test]

@@ -64,7 +64,8 @@ enum Accepting {
 #[derive(Debug)]
 pub(crate) struct EventLoop {
     poll: Poll,
-    listener: UnixListener,
+    /// None until everything else is served.
+    listener: Option<UnixListener>,
     signals: Signals,
     engine: Engine,
     /// By index of the engine's connection.
@@ -92,24 +93,18 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// A loop that serves `listener`'s clients with `engine`.
+    /// A loop that serves with `engine` whoever it is given.
     ///
     /// # Errors
     /// If the kernel has no descriptors left.
-    pub(crate) fn new(
-        mut listener: UnixListener,
-        mut signals: Signals,
-        mut engine: Engine,
-        effects: Effects,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(mut signals: Signals, mut engine: Engine, effects: Effects) -> io::Result<Self> {
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
         engine.set_tracing(effects.wants_trace());
         let ticker = Ticker::new(poll.registry(), TICKER)?;
         Ok(Self {
             poll,
-            listener,
+            listener: None,
             signals,
             engine,
             clients: Vec::new(),
@@ -127,6 +122,16 @@ impl EventLoop {
             started: Instant::now(),
             buffer: vec![0; READ_SIZE].into_boxed_slice(),
         })
+    }
+
+    /// Serves the clients that come to `listener`.
+    ///
+    /// # Errors
+    /// If the kernel refuses to watch it.
+    pub(crate) fn serve_sockets(&mut self, mut listener: UnixListener) -> io::Result<()> {
+        self.poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        self.listener = Some(listener);
+        Ok(())
     }
 
     /// Serves domains too: the kernel of the store's own domain from now on, others as they are introduced.
@@ -289,7 +294,8 @@ impl EventLoop {
     /// Takes in those who wait to connect.
     fn accept(&mut self) {
         for _ in 0..ACCEPT_BUDGET {
-            match self.listener.accept() {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
                 Ok((stream, _)) => {
                     self.take_in(stream);
                 }

@@ -40,7 +40,10 @@ struct Guest {
     listed: bool,
     /// It is to be signalled at the end of the turn.
     signal: bool,
-    /// It was found with a request that it had not signalled.
+    /// It was found with a request that it had not signalled, and has not signalled anything since. It may be between
+    /// the two.
+    suspected: bool,
+    /// It was told of that it forgets to signal.
     forgetful: bool,
 }
 
@@ -260,9 +263,17 @@ impl Guests {
         if self.guests.len() <= conn.index() {
             self.guests.resize_with(conn.index() + 1, || None);
         }
-        let port = Some(port);
-        let (ignored, listed, signal, forgetful) = (false, false, false, false);
-        self.guests[conn.index()] = Some(Guest { domid, conn, ring, port, ignored, listed, signal, forgetful });
+        self.guests[conn.index()] = Some(Guest {
+            domid,
+            conn,
+            ring,
+            port: Some(port),
+            ignored: false,
+            listed: false,
+            signal: false,
+            suspected: false,
+            forgetful: false,
+        });
     }
 
     /// Lets a domain's ring go: unmaps it and unbinds its port.
@@ -319,6 +330,9 @@ impl Guests {
             if self.virq.as_ref().is_some_and(|virq| virq.port() == port) {
                 domains_changed = true;
             } else if let Some(&conn) = self.by_port.get(&port) {
+                if let Some(guest) = self.guest_mut(conn) {
+                    guest.suspected = false;
+                }
                 self.list(conn);
             }
             if let Err(error) = self.channels.unmask(port) {
@@ -336,19 +350,19 @@ impl Guests {
         all.into_iter().for_each(|conn| self.list(conn));
     }
 
-    /// Lists guests that have a request waiting which they did not signal.
+    /// Lists guests that have a request waiting which they did not signal. Those that still have not by the next call are
+    /// told of, once.
     pub(crate) fn look_for_forgetful(&mut self) {
         let mut found = Vec::new();
-        for guest in self.guests.iter_mut().flatten().filter(|guest| !guest.ignored && !guest.listed) {
-            if guest.ring.waiting() != Ok(0) {
+        for guest in self.guests.iter_mut().flatten().filter(|guest| !guest.ignored) {
+            if std::mem::take(&mut guest.suspected) && !std::mem::replace(&mut guest.forgetful, true) {
+                info!(domid = guest.domid.0, "a domain forgets to signal its requests");
+            }
+            if !guest.listed && !self.held_back.contains(&guest.conn) && guest.ring.waiting() != Ok(0) {
+                guest.suspected = true;
                 found.push(guest.conn);
-                if !std::mem::replace(&mut guest.forgetful, true) {
-                    info!(domid = guest.domid.0, "a domain forgets to signal its requests");
-                }
             }
         }
-        let held_back = &self.held_back;
-        found.retain(|conn| !held_back.contains(conn));
         found.into_iter().for_each(|conn| self.list(conn));
     }
 

@@ -56,23 +56,32 @@ pub(crate) enum ListenError {
     },
 }
 
-/// Listens at `path`, for this user only. A socket that nobody listens at any more is replaced.
+/// Removes a socket at `path` that nobody listens at any more.
 ///
 /// # Errors
 /// [`ListenError`]; a socket that is in use stays as it is.
-pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+pub(crate) fn clear(path: &Path) -> Result<(), ListenError> {
     let failed = |source| ListenError::Io { path: path.into(), source };
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error)),
-        Ok(there) if !there.file_type().is_socket() => return Err(ListenError::NotASocket { path: path.into() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(there) if !there.file_type().is_socket() => Err(ListenError::NotASocket { path: path.into() }),
         Ok(_) => match StdStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             // A full backlog or a connection: either way somebody is there.
-            _ => return Err(ListenError::InUse { path: path.into() }),
+            _ => Err(ListenError::InUse { path: path.into() }),
         },
     }
+}
+
+/// Listens at `path`, for this user only. A socket that nobody listens at any more is replaced.
+///
+/// # Errors
+/// As [`clear`].
+pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+    clear(path)?;
+    let failed = |source| ListenError::Io { path: path.into(), source };
     let listener = UnixListener::bind(path).map_err(failed)?;
     // The daemon's umask keeps everybody else out until here; it is the whole process's and no business of this function.
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;

@@ -161,12 +161,16 @@ fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, Ev
     }
     let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
     let engine = Engine::new(config(options));
-    let (listener, socket) = listener::listen(&files.socket)?;
-    let mut events = EventLoop::new(listener, signals, engine, Effects::new(trace, files.clone()))
-        .map_err(|error| Stop::because("the event loop cannot start", &error))?;
+    let cannot_start = |error: std::io::Error| Stop::because("the event loop cannot start", &error);
+    let mut events = EventLoop::new(signals, engine, Effects::new(trace, files.clone())).map_err(cannot_start)?;
+    // Whoever sees the socket may take the kernel's ring for served, so it comes last; but where somebody else listens
+    // there, the rings are that one's.
+    listener::clear(&files.socket)?;
     if options.mode == Mode::Host {
         events.serve_domains(DomId(options.master_domid))?;
     }
+    let (listener, socket) = listener::listen(&files.socket)?;
+    events.serve_sockets(listener).map_err(cannot_start)?;
     info!(socket = %files.socket.display(), "listening");
     Ok((pid_file, socket, events))
 }
