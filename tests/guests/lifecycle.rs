@@ -146,8 +146,10 @@ fn a_device_model_has_its_targets_rights_only_while_both_live() {
     make_home(&mut dom0, 7);
     assert_eq!(model.read("/local/domain/7"), refused("EACCES"));
     scene.host.create(9).unwrap();
-    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "9"]), refused("ENOENT"), "not introduced");
-    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "99"]), refused("ENOENT"));
+    for (there, missing) in [(["8", "9"], ["8", "99"]), (["9", "7"], ["99", "7"])] {
+        assert_eq!(ask(&mut dom0, Op::SetTarget, &there), refused("EINVAL"), "not introduced: {there:?}");
+        assert_eq!(ask(&mut dom0, Op::SetTarget, &missing), refused("ENOENT"), "no such domain: {missing:?}");
+    }
 }
 
 #[rstest]
@@ -321,4 +323,68 @@ fn a_domain_that_has_shut_down_is_sent_no_more_events() {
     assert_eq!(guest.guest().word(Word::RspProd), before);
     scene.destroy(6);
     assert_eq!(dom0.event(), Ok(gone()));
+}
+
+#[test]
+fn what_the_dead_left_in_a_ring_is_not_taken_for_a_new_clients_request() {
+    let mut scene = Scene::with(&[1, 2, 3]);
+    scene.signal(Signal::SIGSTOP);
+    for domid in 1..=3 {
+        scene.ring_client(domid).send(Op::Write, 0, b"/forged\0x").unwrap();
+        scene.host.destroy(domid).unwrap();
+    }
+    // They come in the same turn in which the deaths are seen.
+    let mut clients: Vec<Client> = (0..6).map(|_| scene.dom0()).collect();
+    scene.signal(Signal::SIGCONT);
+    for client in &mut clients {
+        assert_eq!(client.read("/forged"), refused("ENOENT"));
+        assert_eq!(ask(client, Op::GetDomainPath, &["7"]), Ok(b"/local/domain/7\0".to_vec()));
+    }
+    scene.assert_alive();
+}
+
+#[test]
+fn a_dead_domains_wish_for_a_new_connection_does_not_bring_it_back() {
+    let mut scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    dom0.watch("@introduceDomain", "new");
+    let guest = scene.ring(1);
+    scene.signal(Signal::SIGSTOP);
+    guest.set_word(Word::Connection, 1);
+    guest.notify();
+    scene.host.destroy(1).unwrap();
+    scene.signal(Signal::SIGCONT);
+    until("its nodes are gone", || dom0.read("/local/domain/1") == refused("ENOENT"));
+    assert!(!is_introduced(&mut dom0, 1));
+    assert_eq!(dom0.settled_events(), []);
+    scene.assert_alive();
+}
+
+#[test]
+fn an_introduction_and_a_release_of_one_turn_keep_their_order() {
+    let scene = Scene::with(&[3]);
+    let domain = scene.host.domain(3).unwrap();
+    let (mut first, mut second) = (scene.dom0(), scene.dom0());
+    let introduce = format!("3\0{}\0{}\0", domain.gfn, domain.port);
+    for round in 0..20 {
+        scene.signal(Signal::SIGSTOP);
+        if round % 2 == 0 {
+            first.send(Op::Introduce.number(), 0, introduce.as_bytes()).unwrap();
+            second.send(Op::Release.number(), 0, b"3\0").unwrap();
+        } else {
+            first.send(Op::Release.number(), 0, b"3\0").unwrap();
+            second.send(Op::Introduce.number(), 0, introduce.as_bytes()).unwrap();
+        }
+        scene.signal(Signal::SIGCONT);
+        let (one, other) = (first.reply().unwrap(), second.reply().unwrap());
+        assert!(one.error().is_none() && other.error().is_none(), "round {round}: {one:?} {other:?}");
+        if round % 2 == 0 {
+            assert!(!is_introduced(&mut first, 3), "round {round}");
+            scene.host.introduce(3).unwrap();
+        } else {
+            assert!(is_introduced(&mut first, 3), "round {round}");
+        }
+        let reply = scene.ring_client(3).request(Op::GetDomainPath, 0, b"3\0").unwrap();
+        assert_eq!(reply.payload, b"/local/domain/3\0", "round {round}");
+    }
 }

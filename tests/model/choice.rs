@@ -53,7 +53,7 @@ pub(crate) const UNKNOWN_SPECIAL: XsError = XsError::NoEnt;
 /// The store's own domain counts as introduced even where it has no ring (sockets only).
 pub(crate) const DOM0_IS_INTRODUCED: bool = true;
 
-/// `SET_TARGET` of a domain that counts as introduced and has no ring.
+/// `SET_TARGET` of a domain that has no ring: one that exists, or one that counts as introduced all the same.
 pub(crate) const TARGET_WITHOUT_RING: XsError = XsError::Inval;
 
 /// Within a transaction, RM of nothing and MKDIR of what is there leave nothing to commit, so a transaction of those

@@ -123,7 +123,7 @@ impl Model {
                 return Err(choice::TARGET_WITHOUT_RING);
             }
             if !self.is_introduced(end) {
-                return Err(XsError::NoEnt);
+                return Err(if self.is_known(end) { choice::TARGET_WITHOUT_RING } else { XsError::NoEnt });
             }
         }
         self.record(domid).target = Some(target);

@@ -44,7 +44,7 @@ impl EngineStore {
                 self.carry_out(effect);
             }
             self.engine.step(Time(self.clock));
-            if !self.engine.has_requests() {
+            if !self.engine.has_work() {
                 break;
             }
         }
@@ -57,8 +57,11 @@ impl EngineStore {
                 self.connections.retain(|_, id| *id != conn);
                 self.engine.close(conn);
             }
-            Effect::Release { domid } => {
-                self.connections.remove(&Conn::Domain(domid.0));
+            Effect::Release { conn, domid } => {
+                if self.connections.get(&Conn::Domain(domid.0)) == Some(&conn) {
+                    self.connections.remove(&Conn::Domain(domid.0));
+                }
+                self.engine.close(conn);
             }
             Effect::Ask { conn, question: Question::Introduce { domid, .. } } => {
                 if self.host.contains(&domid.0) {

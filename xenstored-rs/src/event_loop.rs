@@ -288,7 +288,7 @@ impl EventLoop {
         self.end_clients();
         self.effects.end_turn(now);
         // Sending may have made room for requests that waited.
-        self.engine.has_requests() || self.guests.as_ref().is_some_and(Guests::has_work)
+        self.engine.has_work() || self.guests.as_ref().is_some_and(Guests::has_work)
     }
 
     /// Takes in those who wait to connect.
@@ -409,14 +409,10 @@ impl EventLoop {
         }
     }
 
-    /// Does what the engine asks for. Introductions come last: a ring that was let go in the same turn is gone by then.
+    /// Does what the engine asks for, in its order.
     fn perform(&mut self) {
-        while self.engine.has_effects() {
-            let effects: Vec<Effect> = std::iter::from_fn(|| self.engine.next_effect()).collect();
-            let introduces =
-                |effect: &Effect| matches!(effect, Effect::Ask { question: Question::Introduce { .. }, .. });
-            let (last, first): (Vec<_>, Vec<_>) = effects.into_iter().partition(introduces);
-            first.into_iter().chain(last).for_each(|effect| self.perform_one(effect));
+        while let Some(effect) = self.engine.next_effect() {
+            self.perform_one(effect);
         }
     }
 
@@ -449,10 +445,12 @@ impl EventLoop {
                 self.effects.trace(&moment, pid);
             }
             Effect::Note(note) => self.effects.note(note),
-            Effect::Release { domid } => {
+            Effect::Release { conn, .. } => {
                 if let Some(guests) = &mut self.guests {
-                    guests.release(domid);
+                    guests.release(conn);
                 }
+                // Its number may be given to somebody else from here on.
+                self.engine.close(conn);
             }
             Effect::Ignore { conn, reason, tell, .. } => {
                 if let Some(guests) = &mut self.guests {
@@ -490,7 +488,7 @@ impl EventLoop {
                     warn!(client_pid, bytes, "a client does not read what it is sent; its connection is closed");
                 });
             }
-            CloseReason::RingIndex => {}
+            CloseReason::RingIndex | CloseReason::Gone => {}
             CloseReason::Failed { what, op } => {
                 let op = Op::from_number(*op).map_or("unknown", Op::name);
                 error!(client_pid, op, what, "the daemon failed at a request; its connection is closed");

@@ -276,13 +276,14 @@ impl Guests {
         });
     }
 
-    /// Lets a domain's ring go: unmaps it and unbinds its port.
-    pub(crate) fn release(&mut self, domid: DomId) {
-        let Some(conn) = self.by_domid.remove(&domid) else { return };
+    /// Lets a ring go: unmaps it and unbinds its port.
+    pub(crate) fn release(&mut self, conn: ConnId) {
+        let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::take) else { return };
         self.held_back.remove(&conn);
-        if let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::take)
-            && let Some(port) = guest.port
-        {
+        if self.by_domid.get(&guest.domid) == Some(&conn) {
+            self.by_domid.remove(&guest.domid);
+        }
+        if let Some(port) = guest.port {
             self.by_port.remove(&port.port());
         }
     }
@@ -294,7 +295,7 @@ impl Guests {
         let fault = match reason {
             CloseReason::RingIndex => RingFault::Index,
             CloseReason::TooLong { .. } => RingFault::Protocol,
-            CloseReason::OutputFull { .. } | CloseReason::Failed { .. } => RingFault::Communication,
+            CloseReason::OutputFull { .. } | CloseReason::Failed { .. } | CloseReason::Gone => RingFault::Communication,
         };
         if tell {
             guest.ring.set_error(Some(fault));
@@ -408,8 +409,8 @@ impl Guests {
         else {
             return;
         };
-        if guest.ring.connection() == ConnectionState::ReconnectRequested {
-            engine.introduce(guest.domid);
+        let may_reconnect = engine.features(guest.domid) & feature::RECONNECTION != 0;
+        if may_reconnect && guest.ring.connection() == ConnectionState::ReconnectRequested && engine.reconnect(conn) {
             guest.ring.reset();
             guest.ring.set_connected();
             self.signal(conn);

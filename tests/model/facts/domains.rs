@@ -113,7 +113,8 @@ fn a_target_gives_rights_until_it_goes(#[values(model, engine)] make: Make) {
     assert_eq!(talk.ok(A, Op::GetPerms, "/local/domain/3/mine|"), "n4|");
     talk.ok(G4, Op::SetPerms, "/local/domain/3/x|n3|r4|");
     assert_eq!(talk.ask(G3, Op::Read, "/local/domain/4|"), Err(XsError::Access), "not the other way round");
-    assert_eq!(talk.ask(A, Op::SetTarget, "4|9|"), Err(XsError::NoEnt));
+    assert_eq!(talk.ask(A, Op::SetTarget, "4|9|"), Err(XsError::Inval), "it has no ring");
+    assert_eq!(talk.ask(A, Op::SetTarget, "4|1234|"), Err(XsError::NoEnt), "there is no such domain");
     talk.ok(A, Op::Release, "3|");
     talk.ok(A, Op::Introduce, "3|1|1|");
     talk.ok(A, Op::Write, "/new|1");

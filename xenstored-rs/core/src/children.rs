@@ -1,6 +1,6 @@
 //! The children of a node, in the order of their names' bytes.
 
-use std::{cell::OnceCell, cmp::Ordering};
+use std::{cell::OnceCell, cmp::Ordering, ops::Bound};
 
 use imbl::{GenericOrdMap, shared_ptr::RcK};
 
@@ -141,6 +141,24 @@ impl Children {
             },
         };
         one.into_iter().chain(few.iter().map(|entry| entry.id)).chain(many.into_iter().flatten())
+    }
+
+    /// The children whose names come after `name`, in order; all of them after the empty name.
+    pub(crate) fn after<'a>(&'a self, nodes: &Nodes, name: &[u8]) -> Box<dyn Iterator<Item = NodeId> + 'a> {
+        match self {
+            Self::None => Box::new(std::iter::empty()),
+            Self::One(child) => Box::new((nodes.get(*child).name.as_slice() > name).then_some(*child).into_iter()),
+            Self::Several(several) => match &several.entries {
+                Entries::Few(children) => {
+                    let at = find(nodes, children, name).map_or_else(|at| at, |at| at + 1);
+                    Box::new(children[at..].iter().map(|entry| entry.id))
+                }
+                Entries::Many(children) => {
+                    let behind = (Bound::Excluded(name), Bound::Unbounded);
+                    Box::new(children.range::<_, [u8]>(behind).map(|(_, child)| *child))
+                }
+            },
+        }
     }
 
     /// Number of children.

@@ -45,11 +45,12 @@ impl Caller {
     }
 }
 
-/// A request that waits for an answer.
+/// A request that waits.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) header: Header,
-    pub(crate) question: Question,
+    /// What the shell was asked; none for a request that names a domain about which something is under way.
+    pub(crate) question: Option<Question>,
     /// The request's payload: it is served anew where the answer is not its reply.
     pub(crate) payload: Box<[u8]>,
 }

@@ -1,6 +1,6 @@
 //! Domains: which exist, which are introduced, and what each may use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     id::{ConnId, DomId},
@@ -79,6 +79,8 @@ pub(crate) struct Domains {
     store_domid: DomId,
     /// Domains that were asked for and do not exist, for as long as the request that asked is served.
     pub(crate) absent: Vec<DomId>,
+    /// Domains whose rings the shell is about to map.
+    pub(crate) introducing: BTreeSet<DomId>,
     /// Limits of domains without limits of their own.
     pub(crate) limits: Limits,
     /// Most ever seen at any unprivileged domain of what each quota counts.
@@ -87,7 +89,15 @@ pub(crate) struct Domains {
 
 impl Domains {
     pub(crate) fn new(existence: Existence, store_domid: DomId, limits: Limits) -> Self {
-        Self { known: BTreeMap::new(), existence, store_domid, absent: Vec::new(), limits, peak: [0; QUOTAS] }
+        Self {
+            known: BTreeMap::new(),
+            existence,
+            store_domid,
+            absent: Vec::new(),
+            introducing: BTreeSet::new(),
+            limits,
+            peak: [0; QUOTAS],
+        }
     }
 
     /// What is known of a domain, if anything.

@@ -36,8 +36,10 @@ pub enum Effect {
         /// Whether the domain was offered to be told of errors.
         tell: bool,
     },
-    /// A domain was released: unmap its ring, unbind its port. Its connection is closed already.
+    /// A domain was released: unmap its ring, unbind its port, then tell [`crate::Engine::close`].
     Release {
+        /// The connection of its ring.
+        conn: ConnId,
         /// The domain.
         domid: DomId,
     },
@@ -62,6 +64,8 @@ pub enum CloseReason {
     },
     /// The indices of its ring cannot be.
     RingIndex,
+    /// Its domain is gone, or was released.
+    Gone,
     /// The engine failed at its request: a fault of the daemon.
     Failed {
         /// What the panic said.

@@ -13,6 +13,7 @@ use crate::{
     connection::{Asked, Caller, Connection, ConnectionKind},
     domain::{Domains, feature},
     effect::{CloseReason, Effect, Note, Question, Trace},
+    ending::{Ending, PIECE},
     event::Change,
     id::{ConnId, DomId, Time, TxId},
     node::{Generation, NodeId},
@@ -82,9 +83,20 @@ pub struct Engine {
     pub(crate) fired: Vec<Fired>,
     ready: VecDeque<ConnId>,
     flush: VecDeque<ConnId>,
+    /// Watches that ever fired.
+    pub(crate) told: usize,
     /// Bytes of events and replies since the shell last took a connection to flush.
     pub(crate) appended: usize,
     pub(crate) effects: VecDeque<Effect>,
+    /// Domains that ended and still leave something.
+    pub(crate) endings: VecDeque<Ending>,
+    /// Work of one turn on them.
+    pub(crate) piece: usize,
+    /// Connections, each with its number among all that ever were, whose requests wait since something is under way with
+    /// domains that they name.
+    waiting: Vec<(ConnId, u64)>,
+    /// Something that requests wait for is over.
+    pub(crate) wake: bool,
     tracing: bool,
     /// Alterations so far.
     pub(crate) alterations: u64,
@@ -125,8 +137,13 @@ impl Engine {
             fired: Vec::new(),
             ready: VecDeque::new(),
             flush: VecDeque::new(),
+            told: 0,
             appended: 0,
             effects: VecDeque::new(),
+            endings: VecDeque::new(),
+            piece: PIECE,
+            waiting: Vec::new(),
+            wake: false,
             tracing: false,
             alterations: 0,
             kept: 0,
@@ -191,10 +208,11 @@ impl Engine {
         self.settle(conn);
     }
 
-    /// Serves connections that have whole requests left, each within its budget.
+    /// Serves connections that have whole requests left, each within its budget, and works on what ended domains leave.
     pub fn step(&mut self, now: Time) {
         self.now = now;
         self.ring_alarms();
+        self.serve_waiting();
         for _ in 0..self.ready.len() {
             let Some(conn) = self.ready.pop_front() else { break };
             self.altered();
@@ -203,12 +221,50 @@ impl Engine {
                 self.serve_input(conn);
             }
         }
+        if self.has_endings() {
+            self.end_in_pieces();
+        }
     }
 
-    /// Whether whole requests are left that can be served.
+    /// Whether whole requests are left that can be served, or something that ended domains left.
     #[must_use]
-    pub fn has_requests(&self) -> bool {
-        !self.ready.is_empty()
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty() || self.has_endings() || (self.wake && !self.waiting.is_empty())
+    }
+
+    /// Whether something is under way with a domain: it ends, or it is about to be introduced.
+    pub(crate) fn is_unsettled(&self, domid: DomId) -> bool {
+        self.domains.introducing.contains(&domid) || self.is_ending(domid)
+    }
+
+    /// Whether a domain of that id ended and still leaves something.
+    pub(crate) fn is_ending(&self, domid: DomId) -> bool {
+        self.endings.iter().any(|ending| ending.concerns(domid))
+    }
+
+    /// Makes a request wait until what is under way with the domains that it names is over.
+    pub(crate) fn wait(&mut self, conn: ConnId, header: Header, payload: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            connection.asked = Some(Asked { header, question: None, payload: payload.into() });
+            self.alterations += 1;
+            self.waiting.push((conn, connection.life));
+        }
+    }
+
+    /// Serves requests that waited for domains, if anything is over.
+    fn serve_waiting(&mut self) {
+        if !std::mem::take(&mut self.wake) {
+            return;
+        }
+        for (conn, life) in std::mem::take(&mut self.waiting) {
+            self.altered();
+            let connection = self.connections.get_mut(conn.index()).filter(|connection| connection.life == life);
+            let asked = connection.and_then(|connection| connection.asked.take_if(|asked| asked.question.is_none()));
+            if let Some(Asked { header, payload, .. }) = asked {
+                self.execute(conn, Message { header, payload: &payload });
+                self.settle(conn);
+            }
+        }
     }
 
     /// Whether bytes of this connection should be read now: false while it has requests waiting.
@@ -335,7 +391,7 @@ impl Engine {
     }
 
     /// Keeps the highest usage seen of the domains whose nodes changed.
-    fn note_usage(&mut self) {
+    pub(crate) fn note_usage(&mut self) {
         while let Some(domid) = self.store.accounts.next_touched() {
             if domid != self.config.priv_domid {
                 let usage = self.store.accounts.usage(domid);
@@ -354,8 +410,13 @@ impl Engine {
     /// When the payload is longer than a message may be by orders of magnitude.
     pub fn answer(&mut self, conn: ConnId, answer: Result<Vec<u8>, XsError>) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        let Some(Asked { header, .. }) = connection.asked.take() else { return };
-        self.alterations += 1;
+        let Some(asked) = connection.asked.take_if(|asked| asked.question.is_some()) else { return };
+        let header = asked.header;
+        if let Some(Question::Introduce { domid, .. }) = asked.question {
+            self.not_introducing(domid);
+        }
+        self.altered();
+        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         let out = connection.output.buffer(&mut self.pool);
         let before = out.len();
         match answer {
@@ -374,7 +435,7 @@ impl Engine {
     /// Answers [`crate::Question::Exist`] with those that do: the request that asked is served with that.
     pub fn answer_existence(&mut self, conn: ConnId, existing: &[DomId]) {
         let asked = self.connections.get_mut(conn.index()).and_then(|connection| connection.asked.take());
-        let Some(Asked { header, question: Question::Exist(domids), payload }) = asked else { return };
+        let Some(Asked { header, question: Some(Question::Exist(domids)), payload }) = asked else { return };
         self.altered();
         for domid in domids {
             if existing.contains(&domid) {
@@ -467,12 +528,27 @@ impl Engine {
     pub fn close(&mut self, conn: ConnId) {
         self.abort_all(conn);
         self.drop_alarm(conn);
+        self.forget_asked(conn);
         let Some(mut connection) = self.connections.remove(conn.index()) else { return };
         self.altered();
         let causes = connection.release_buffers(&mut self.pool);
         causes.into_iter().for_each(|cause| self.delivered(cause));
         self.watches.unregister_all(conn);
         self.trace(|_| Trace::Destroy { kind: "connection", conn });
+    }
+
+    /// Forgets what a connection waits for.
+    pub(crate) fn forget_asked(&mut self, conn: ConnId) {
+        let asked = self.connections.get_mut(conn.index()).and_then(|connection| connection.asked.take());
+        if let Some(Asked { question: Some(Question::Introduce { domid, .. }), .. }) = asked {
+            self.not_introducing(domid);
+        }
+    }
+
+    /// Requests that name a domain need not wait for its introduction any more.
+    fn not_introducing(&mut self, domid: DomId) {
+        self.domains.introducing.remove(&domid);
+        self.wake = true;
     }
 
     /// Stops serving a connection. The shell is asked to close a socket; the ring of a domain is only served no more, since
@@ -726,6 +802,8 @@ fn only_reads(header: &Header) -> bool {
 
 #[cfg(test)]
 mod alteration_tests;
+#[cfg(test)]
+mod ending_tests;
 #[cfg(test)]
 mod guest_tests;
 #[cfg(test)]

@@ -133,6 +133,7 @@ impl Engine {
 
     /// Sends an event for `path` to the owners of the fired watches that may see it.
     fn deliver(&mut self, path: &[u8], seen: &Seen<'_>, fired: &[Fired]) {
+        self.told += fired.len();
         for fired in fired {
             let Some(watch) = self.watches.get(fired.id) else { continue };
             let conn = watch.conn;
@@ -156,24 +157,9 @@ impl Engine {
         self.fire_special(INTRODUCE_DOMAIN, Some(domid));
     }
 
-    /// Domains shut down: tells those who watch single domains of each, all others once.
-    pub(crate) fn fire_shut_down(&mut self, domids: &[DomId]) {
-        for &domid in domids {
-            self.fire_special(RELEASE_DOMAIN, Some(domid));
-        }
-        if !domids.is_empty() {
-            self.fire_special(RELEASE_DOMAIN, None);
-        }
-    }
-
-    /// Domains are gone: tells those who do not tell domains apart once, all others of each.
-    pub(crate) fn fire_released(&mut self, domids: &[DomId]) {
-        if !domids.is_empty() {
-            self.fire_special(RELEASE_DOMAIN, None);
-        }
-        for &domid in domids {
-            self.fire_special(RELEASE_DOMAIN, Some(domid));
-        }
+    /// Tells of domains that shut down or are gone: of one those who want to know which, without one all others.
+    pub(crate) fn fire_released(&mut self, domid: Option<DomId>) {
+        self.fire_special(RELEASE_DOMAIN, domid);
     }
 
     /// Fires a special event: without a domain for watches without a depth, else for those that want each domain.
@@ -287,7 +273,7 @@ impl Engine {
                 }
                 if !reported.is_empty() {
                     self.altered();
-                    self.fire_shut_down(&reported);
+                    self.tell_of_shutdown(&reported);
                 }
             }
             DomainEvent::Gone(domids) => self.domains_gone(&domids),

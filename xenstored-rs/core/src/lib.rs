@@ -13,6 +13,7 @@ mod control;
 mod decimal;
 mod domain;
 mod effect;
+mod ending;
 mod engine;
 mod event;
 mod flow;

@@ -122,11 +122,6 @@ pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// Whether `path` is `above` or lies below it; both canonical.
-pub(crate) fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    above == b"/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
-
 /// Bytes of a path that its quota counts: those behind `/local/domain/<domid>/`, else all of it, so that a path does
 /// not become unreachable where its domain gets a longer id.
 pub(crate) fn counted_len(path: &[u8]) -> usize {
@@ -228,14 +223,6 @@ mod tests {
         assert_eq!(parent(b"/a/b"), b"/a");
         assert_eq!(parent(b"/a"), b"/");
         assert_eq!(parent(b"/"), b"/");
-    }
-
-    #[test]
-    fn below_respects_names() {
-        assert!(is_at_or_below(b"/a/b", b"/a"));
-        assert!(is_at_or_below(b"/a", b"/a"));
-        assert!(is_at_or_below(b"/a", b"/"));
-        assert!(!is_at_or_below(b"/ab", b"/a"));
     }
 
     #[rstest]

@@ -1,5 +1,7 @@
 //! The store as somebody sees it: as it is now, or as a transaction made it from what it was at its start.
 
+use std::ops::ControlFlow;
+
 use crate::{
     children::Children,
     node::{Content, Generation, NodeId, Nodes, State},
@@ -162,6 +164,41 @@ impl<'a> View<'a> {
                 path.push(b'/');
             }
             stack.extend(self.children(id).iter().rev().map(|child| (child, path.len())));
+        }
+    }
+
+    /// Visits the nodes of the tree that come behind `behind` in the order of [`View::walk`], until `visit` wants no
+    /// more; behind `/` come all but the root. `behind` need not exist any more.
+    pub(crate) fn walk_on(self, behind: &[u8], mut visit: impl FnMut(&[u8], NodeId) -> ControlFlow<()>) {
+        let mut path = Vec::with_capacity(64);
+        // Who is still to be visited at each level, and the length of their parent's path.
+        let mut levels: Vec<(usize, Box<dyn Iterator<Item = NodeId> + 'a>)> = Vec::new();
+        let mut here = Some(self.store.root());
+        for name in names(behind) {
+            let Some(id) = here else { break };
+            levels.push((path.len(), self.children(id).after(self.nodes(), name)));
+            here = self.child(id, name);
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if let Some(id) = here {
+            levels.push((path.len(), self.children(id).after(self.nodes(), b"")));
+        }
+        while let Some((above, siblings)) = levels.last_mut() {
+            let Some(id) = siblings.next() else {
+                levels.pop();
+                continue;
+            };
+            path.truncate(*above);
+            path.push(b'/');
+            path.extend_from_slice(self.nodes().get(id).name.as_slice());
+            if visit(&path, id).is_break() {
+                return;
+            }
+            let children = self.children(id);
+            if children.len() > 0 {
+                levels.push((path.len(), children.after(self.nodes(), b"")));
+            }
         }
     }
 }

@@ -168,7 +168,7 @@ impl Driver {
                 self.flush(conn, most);
             }
             self.perform();
-            if !self.engine.has_requests() {
+            if !self.engine.has_work() {
                 return;
             }
         }
@@ -199,20 +199,15 @@ impl Driver {
         self.engine.sent(conn, bytes.len());
     }
 
-    /// Does what the engine asks for. What it closed, it closed before anything that is done here: that comes first.
+    /// Does what the engine asks for, in its order.
     fn perform(&mut self) {
-        let mut effects: Vec<_> = std::iter::from_fn(|| self.engine.next_effect()).collect();
-        if effects.is_empty() {
-            return;
-        }
-        effects.sort_by_key(|effect| match effect {
-            Effect::Release { .. } => 0,
-            Effect::Close { .. } | Effect::Ignore { .. } => 1,
-            _ => 2,
-        });
-        for effect in effects {
+        while let Some(effect) = self.engine.next_effect() {
             match effect {
-                Effect::Release { domid } => self.clients.retain(|_, client| client.domid != Some(domid)),
+                Effect::Release { conn, domid } => {
+                    let client = self.clients.remove(&conn);
+                    assert!(client.is_none_or(|client| client.domid == Some(domid)), "{conn} is not of {domid}");
+                    self.engine.close(conn);
+                }
                 Effect::Close { conn, reason } => self.give_up(conn, &reason),
                 Effect::Ignore { conn, domid, reason, .. } => {
                     assert!(!matches!(reason, CloseReason::Failed { .. }), "{reason:?}");
@@ -240,8 +235,6 @@ impl Driver {
                 Effect::Note(_) | Effect::Trace(_) => {}
             }
         }
-        // An answer may have led to the next question.
-        self.perform();
     }
 
     fn give_up(&mut self, conn: ConnId, reason: &CloseReason) {

@@ -130,6 +130,7 @@ fn a_guest_that_misbehaves_is_ignored_but_not_gone() {
     assert_eq!(world.call(socket, Op::IsDomainIntroduced, 0, b"5\0"), Ok(b"T\0".to_vec()));
     assert_eq!(world.engine.store.snapshots.kept(), 0);
     world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5)]));
+    world.settle();
     assert_eq!(world.take(socket), [event("@releaseDomain", "t")], "one event, at its real end");
     assert_eq!(world.call(socket, Op::IsDomainIntroduced, 0, b"5\0"), Ok(b"F\0".to_vec()));
 }
@@ -192,6 +193,7 @@ fn a_domain_that_has_shut_down_is_sent_no_events_until_it_resumes() {
     world.call(guest, Op::Watch, 0, b"x\0t\0").unwrap();
     world.take(guest);
     world.engine.domain_event(crate::DomainEvent::ShutDown(vec![DomId(5)]));
+    world.settle();
     world.call(socket, Op::Write, 0, &[HOME, b"/x\0v"].concat()).unwrap();
     assert_eq!(world.take(guest), []);
     world.call(socket, Op::Resume, 0, b"5\0").unwrap();
@@ -207,6 +209,7 @@ fn domains_that_go_together_are_told_of_once_and_each() {
     world.call(socket, Op::Watch, 0, b"@releaseDomain\0each\x001\0").unwrap();
     world.take(socket);
     world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5), DomId(6)]));
+    world.settle();
     let told = [event("@releaseDomain", "all"), event("@releaseDomain/5", "each"), event("@releaseDomain/6", "each")];
     assert_eq!(world.take(socket), told);
 }

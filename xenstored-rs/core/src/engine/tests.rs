@@ -63,6 +63,13 @@ impl World {
         }
     }
 
+    /// Takes turns until nothing is left to do.
+    pub(super) fn settle(&mut self) {
+        while self.engine.has_work() {
+            self.engine.step(Time::default());
+        }
+    }
+
     pub(super) fn start(&mut self, conn: ConnId) -> u32 {
         let id = self.call(conn, Op::TransactionStart, 0, b"\0").unwrap();
         String::from_utf8(id).unwrap().trim_end_matches('\0').parse().unwrap()
@@ -94,13 +101,13 @@ fn a_turn_serves_no_more_than_the_budget() {
     }
     world.engine.receive(conn, &bytes, Time::default());
     assert_eq!(world.take(conn).len(), BUDGET);
-    assert!(world.engine.has_requests());
+    assert!(world.engine.has_work());
     assert!(!world.engine.wants_input(conn));
     world.engine.step(Time::default());
     assert_eq!(world.take(conn).len(), BUDGET);
     world.engine.step(Time::default());
     assert_eq!(world.take(conn).len(), BUDGET);
-    assert!(!world.engine.has_requests());
+    assert!(!world.engine.has_work());
     assert!(world.engine.wants_input(conn));
 }
 
@@ -277,6 +284,7 @@ fn told_domains_exist_only_when_told() {
     world.engine.domain_event(crate::DomainEvent::Appeared(DomId(5)));
     assert!(world.call(conn, Op::GetFeature, 0, b"5\0").is_ok());
     world.engine.domain_event(crate::DomainEvent::Gone(vec![DomId(5)]));
+    world.settle();
     assert_eq!(world.call(conn, Op::GetFeature, 0, b"5\0"), Err("ENOENT".to_owned()));
 }
 

@@ -2,8 +2,8 @@
 
 use xenstore_wire::{XsError, payload};
 
-use super::{Outcome, Request, ask, domid, ok};
-use crate::{effect::Question, engine::Engine, id::DomId, path::home};
+use super::{Failure, Outcome, Request, ask, domid, know, ok, settled};
+use crate::{domain::Existence, effect::Question, engine::Engine, id::DomId, path::home};
 
 /// INTRODUCE `domid|gfn|port|`: makes a domain and its ring known.
 pub(super) fn introduce(engine: &mut Engine, request: &Request<'_>, _out: &mut Vec<u8>) -> Outcome {
@@ -17,16 +17,19 @@ pub(super) fn introduce(engine: &mut Engine, request: &Request<'_>, _out: &mut V
     if port == 0 || !domid.is_ordinary() || domid == engine.config.store_domid {
         return Err(XsError::Inval.into());
     }
+    settled(engine, request, &[domid])?;
+    engine.domains.introducing.insert(domid);
     ask(engine, request, Question::Introduce { domid, gfn, port })
 }
 
 /// A domain that may be released or resumed.
-fn released(engine: &Engine, request: &Request<'_>) -> Result<DomId, XsError> {
+fn released(engine: &mut Engine, request: &Request<'_>) -> Result<DomId, Failure> {
     let domid = domid(payload::one_string(request.payload)?)?;
     if !domid.is_ordinary() || domid == engine.config.priv_domid || domid == engine.config.store_domid {
-        return Err(XsError::Inval);
+        return Err(XsError::Inval.into());
     }
-    if engine.domains.is_introduced(domid) { Ok(domid) } else { Err(XsError::NoEnt) }
+    settled(engine, request, &[domid])?;
+    if engine.domains.is_introduced(domid) { Ok(domid) } else { Err(XsError::NoEnt.into()) }
 }
 
 /// RELEASE `domid|`: forgets a domain, its watches, its nodes and its rights.
@@ -46,6 +49,7 @@ pub(super) fn get_domain_path(_engine: &mut Engine, request: &Request<'_>, out: 
 /// IS_DOMAIN_INTRODUCED `domid|`: `T` or `F`; the caller's own domain (`DOMID_SELF`) always is.
 pub(super) fn is_domain_introduced(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let domid = domid(payload::one_string(request.payload)?)?;
+    settled(engine, request, &[domid])?;
     let introduced = domid == DomId::FIRST_RESERVED || engine.domains.is_introduced(domid);
     out.extend_from_slice(if introduced { b"T\0" } else { b"F\0" });
     Ok(())
@@ -62,9 +66,12 @@ pub(super) fn resume(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u
 pub(super) fn set_target(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [source, target] = payload::exactly::<2>(request.payload)?;
     let (source, target) = (domid(source)?, domid(target)?);
+    know(engine, request, &[source, target])?;
     for domid in [source, target] {
         if !engine.domains.is_introduced(domid) {
-            return Err(XsError::NoEnt.into());
+            // Where no hypervisor can be asked, a domain that is not introduced is none.
+            let there = engine.config.existence != Existence::Assumed && engine.domains.exists(domid);
+            return Err(if there { XsError::Inval } else { XsError::NoEnt }.into());
         }
         // Without a ring there is nobody to have or to lend rights.
         if engine.domains.get(domid).is_none_or(|domain| domain.connection.is_none()) {

@@ -14,7 +14,7 @@ pub(super) fn get_feature(engine: &mut Engine, request: &Request<'_>, out: &mut 
             return Err(XsError::Access.into());
         }
         let domid = domid(payload::one_string(request.payload)?)?;
-        know(engine, request, [domid])?;
+        know(engine, request, &[domid])?;
         if !engine.domains.exists(domid) {
             return Err(XsError::NoEnt.into());
         }
@@ -32,7 +32,7 @@ pub(super) fn set_feature(engine: &mut Engine, request: &Request<'_>, out: &mut 
     if bits & !feature::OFFERED != 0 {
         return Err(XsError::Inval.into());
     }
-    know(engine, request, [domid])?;
+    know(engine, request, &[domid])?;
     if !engine.domains.exists(domid) {
         return Err(XsError::NoEnt.into());
     }

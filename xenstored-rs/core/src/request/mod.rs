@@ -35,7 +35,7 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Failure {
     /// It failed.
     Error(XsError),
-    /// The shell was asked; the reply comes with its answer.
+    /// It waits, for the shell's answer or for domains; the reply comes later.
     Asked,
 }
 
@@ -139,18 +139,33 @@ pub(crate) fn ask(engine: &mut Engine, request: &Request<'_>, question: Question
     if let Some(connection) = engine.connections.get_mut(request.conn.index()) {
         let payload = request.payload.into();
         engine.alterations += 1;
-        connection.asked = Some(Asked { header: request.header, question: question.clone(), payload });
+        connection.asked = Some(Asked { header: request.header, question: Some(question.clone()), payload });
         engine.effects.push_back(Effect::Ask { conn: request.conn, question });
     }
+    Err(Failure::Asked)
+}
+
+/// Makes sure that nothing is under way with domains that a request names: neither that they end, nor that another
+/// request introduces them.
+///
+/// # Errors
+/// That the request waits; it is served anew afterwards.
+fn settled(engine: &mut Engine, request: &Request<'_>, domids: &[DomId]) -> Outcome {
+    if !domids.iter().any(|&domid| engine.is_unsettled(domid)) {
+        return Ok(());
+    }
+    engine.wait(request.conn, request.header, request.payload);
     Err(Failure::Asked)
 }
 
 /// Makes sure that it is known whether domains exist, before anything is changed.
 ///
 /// # Errors
-/// That the shell was asked.
-fn know(engine: &mut Engine, request: &Request<'_>, domids: impl IntoIterator<Item = DomId>) -> Outcome {
-    let unsure: Vec<DomId> = domids.into_iter().filter(|&domid| engine.domains.is_unsure(domid)).collect();
+/// That the shell was asked, or that the request waits.
+fn know(engine: &mut Engine, request: &Request<'_>, domids: &[DomId]) -> Outcome {
+    settled(engine, request, domids)?;
+    let domids = domids.iter().copied();
+    let unsure: Vec<DomId> = domids.filter(|&domid| engine.domains.is_unsure(domid)).collect();
     if unsure.is_empty() { Ok(()) } else { ask(engine, request, Question::Exist(unsure)) }
 }
 

@@ -79,7 +79,8 @@ pub(super) fn set_perms(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
             return Err(hit(engine, request, Quota::NodePermissions).into());
         }
     }
-    know(engine, request, entries.iter().map(|entry| entry.domid))?;
+    let named: Vec<DomId> = entries.iter().map(|entry| entry.domid).collect();
+    know(engine, request, &named)?;
     mark_unknown(engine, request, &mut entries)?;
     let owner = entries.remove(0);
     if owner.ignored {

@@ -18,7 +18,7 @@ pub(super) fn get_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
         [name] => engine.domains.limits.get(limit(name)?),
         [domain, name] => {
             let (domid, limit) = (domid(domain)?, limit(name)?);
-            know(engine, request, [domid])?;
+            know(engine, request, &[domid])?;
             if !engine.domains.exists(domid) {
                 return Err(XsError::NoEnt.into());
             }
@@ -43,7 +43,7 @@ pub(super) fn set_quota(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
         }
         [domain, name, new] => {
             let (domid, limit) = (domid(domain)?, limit(name)?);
-            know(engine, request, [domid])?;
+            know(engine, request, &[domid])?;
             let value = value(limit, new)?;
             if !engine.domains.exists(domid) {
                 return Err(XsError::NoEnt.into());
