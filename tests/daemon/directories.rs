@@ -170,3 +170,18 @@ fn a_wide_directory_in_a_transaction_is_the_one_of_its_beginning() {
     assert_eq!(client.commit(tx), Ok(()));
     assert_eq!(client.request(Op::DirectoryPart, b"/d\x000\0"), Err("ENOENT".into()));
 }
+
+#[test]
+fn a_name_that_fits_no_reply_ends_the_listing_with_an_error() {
+    let mut daemon = Daemon::start(Backend::Ours);
+    let mut client = daemon.connect();
+    let before = part(&mut client, "/", 0);
+    assert!(before.last);
+    let long = format!("/{}\0", "z".repeat(4094));
+    assert_eq!(client.request(Op::Mkdir, long.as_bytes()), Ok(b"OK\0".to_vec()));
+    assert_eq!(part(&mut client, "/", 0).names, before.names);
+    assert_eq!(client.request(Op::DirectoryPart, format!("/\0{}\0", before.bytes).as_bytes()), Err("E2BIG".into()));
+    assert_eq!(client.request(Op::Rm, long.as_bytes()), Ok(b"OK\0".to_vec()));
+    assert!(part(&mut client, "/", 0).last);
+    daemon.assert_alive();
+}

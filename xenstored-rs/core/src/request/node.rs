@@ -30,7 +30,8 @@ pub(super) fn directory(engine: &mut Engine, request: &Request<'_>, out: &mut Ve
 }
 
 /// DIRECTORY_PART `path|offset|`: the list's generation with a NUL, then whole names of the list from that byte on; at
-/// its end one more NUL. A list whose generation stays is the same list.
+/// its end one more NUL. A list whose generation stays is the same list. `E2BIG` for a name that fits no reply: one
+/// without any name would be asked for for ever.
 pub(super) fn directory_part(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>) -> Outcome {
     let [path, offset] = payload::exactly::<2>(request.payload)?;
     let path = node_path(engine, request.caller, path)?;
@@ -43,8 +44,11 @@ pub(super) fn directory_part(engine: &mut Engine, request: &Request<'_>, out: &m
     out.push(0);
     // One byte stays free, so that the mark of the end always fits.
     let room = PAYLOAD_MAX - 1 - (out.len() - start);
+    let names = out.len();
     if view.children(id).put_list(view.nodes(), offset, room, out) {
         out.push(0);
+    } else if out.len() == names {
+        return Err(XsError::TooBig.into());
     }
     Ok(())
 }
