@@ -84,6 +84,8 @@ impl Accounts {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -255,6 +255,8 @@ impl Entries {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

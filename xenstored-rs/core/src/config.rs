@@ -36,3 +36,5 @@ impl Default for Config {
         }
     }
 }
+
+mod image;

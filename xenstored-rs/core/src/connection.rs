@@ -162,6 +162,8 @@ impl Connection {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

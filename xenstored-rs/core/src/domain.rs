@@ -194,3 +194,5 @@ impl Domains {
         self.known.iter_mut().map(|(domid, domain)| (*domid, domain))
     }
 }
+
+mod image;

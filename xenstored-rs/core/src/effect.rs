@@ -189,3 +189,5 @@ impl Trace {
         }
     }
 }
+
+mod image;

@@ -73,6 +73,11 @@ impl Ending {
         self.connections.extend(later.connections);
         self.news.extend(later.news);
     }
+
+    /// Whether a connection still has its watches and transactions, so that its ring is let go later.
+    pub(crate) fn holds(&self, conn: ConnId) -> bool {
+        self.connections.iter().any(|(held, _)| *held == conn)
+    }
 }
 
 impl Engine {
@@ -272,3 +277,5 @@ impl Engine {
         nodes + (self.told - before)
     }
 }
+
+mod image;

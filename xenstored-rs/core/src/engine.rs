@@ -256,8 +256,8 @@ impl Engine {
         if !std::mem::take(&mut self.wake) {
             return;
         }
+        self.altered();
         for (conn, life) in std::mem::take(&mut self.waiting) {
-            self.altered();
             let connection = self.connections.get_mut(conn.index()).filter(|connection| connection.life == life);
             let asked = connection.and_then(|connection| connection.asked.take_if(|asked| asked.question.is_none()));
             if let Some(Asked { header, payload, .. }) = asked {
@@ -800,11 +800,15 @@ fn only_reads(header: &Header) -> bool {
     reads && header.tx_id == 0
 }
 
+mod image;
+
 #[cfg(test)]
 mod alteration_tests;
 #[cfg(test)]
 mod ending_tests;
 #[cfg(test)]
 mod guest_tests;
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

@@ -108,6 +108,8 @@ impl Content {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

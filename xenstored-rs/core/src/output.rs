@@ -206,6 +206,8 @@ impl Output {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,11 +66,6 @@ impl<'a> Path<'a> {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// The names from the root down; none for the root.
-    pub(crate) fn names(&self) -> Names<'_> {
-        names(&self.0)
-    }
 }
 
 /// Names of a canonical path, from the root down.

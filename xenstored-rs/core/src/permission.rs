@@ -74,13 +74,13 @@ impl Permission {
 }
 
 /// A node's permissions: the owner's entry and those of others. Shared between nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Permissions {
     entries: Rc<Entries>,
 }
 
 /// The owner stands apart: most nodes have no other entry.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Entries {
     owner: Permission,
     others: Box<[Permission]>,
@@ -195,6 +195,8 @@ impl PermissionCache {
         }
     }
 }
+
+mod image;
 
 #[cfg(test)]
 mod tests {

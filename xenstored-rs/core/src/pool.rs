@@ -91,6 +91,16 @@ impl Pool {
         (self.held, self.peak, self.free.iter().map(Vec::capacity).sum(), self.free.len())
     }
 
+    /// Most bytes ever held.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
+    }
+
+    /// Goes on with what was held at most before.
+    pub(crate) fn set_peak(&mut self, peak: usize) {
+        self.peak = self.peak.max(peak);
+    }
+
     /// The cap.
     pub(crate) fn cap(&self) -> &BufferCap {
         &self.cap

@@ -173,6 +173,8 @@ pub struct QuotaHit {
     pub limit: u32,
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,19 @@ impl Relied {
     /// All of it and all below.
     pub(crate) const SUBTREE: Self = Self(1 | 16);
 
+    /// All that there is.
+    const ALL: u8 = 31;
+
+    /// As a number of eight bits.
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From such a number.
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        Some(Self(bits)).filter(|_| bits <= Self::ALL)
+    }
+
     /// Whether all of `other` is relied on.
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -20,7 +20,6 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    #[cfg_attr(not(test), expect(dead_code, reason = "for restoring"))]
     /// Those that are in use, each at its number.
     ///
     /// # Panics

@@ -123,6 +123,8 @@ impl Snapshots {
     }
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};

@@ -256,6 +256,8 @@ pub(crate) fn signed(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
+mod image;
+
 #[cfg(test)]
 mod tests {
     use super::*;

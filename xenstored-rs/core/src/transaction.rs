@@ -479,3 +479,5 @@ impl Transaction {
         store.close_snapshot(self.snapshot);
     }
 }
+
+mod image;

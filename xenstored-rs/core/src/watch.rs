@@ -111,29 +111,34 @@ impl Watches {
     /// Registers a watch; `None` where its connection has one with this path and token.
     pub(crate) fn register(&mut self, new: &NewWatch<'_>) -> Option<WatchId> {
         let path = new.path.as_bytes();
-        let key = key(new.conn, path, new.token);
-        if self.keys.contains_key(key.as_slice()) {
+        if self.is_registered(new.conn, path, new.token) {
             return None;
         }
         let order = self.next_order;
         self.next_order += 1;
-        let id = self.watches.insert(Watch {
+        Some(self.add(Watch {
             conn: new.conn,
             path: path.into(),
             token: new.token.into(),
             hidden: new.hidden,
             depth: new.depth,
             order,
-        });
-        self.keys.insert(key.into_boxed_slice(), id);
-        let place = match new.path {
-            WatchPath::Node(path) => {
-                path.names().fold(&mut self.nodes, |place, name| place.below.entry(name.into()).or_default())
-            }
-            WatchPath::Special(name) => self.specials.entry((*name).into()).or_default(),
+        }))
+    }
+
+    /// Puts a watch into its place.
+    fn add(&mut self, watch: Watch) -> WatchId {
+        let Watch { order, conn, path, token, .. } = &watch;
+        let (order, key) = (*order, key(*conn, path, token));
+        let place = if path.first() == Some(&b'@') {
+            self.specials.entry(path.clone()).or_default()
+        } else {
+            names(path).fold(&mut self.nodes, |place, name| place.below.entry(name.into()).or_default())
         };
+        let id = self.watches.insert(watch);
         place.watches.insert(order, id);
-        Some(id)
+        self.keys.insert(key.into_boxed_slice(), id);
+        id
     }
 
     /// Whether a connection has a watch with that path and token.
@@ -265,6 +270,8 @@ pub(crate) struct Watched {
     /// Its parent.
     pub(crate) above: NodeId,
 }
+
+mod image;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ pub(super) struct World {
 }
 
 /// What came back on a connection: replies and events, in order.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     Reply(u32, Vec<u8>),
     Error(String),
