@@ -1,6 +1,7 @@
 //! A blocking client that costs little and hides nothing: what it sends is what the daemon reads.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -159,8 +160,15 @@ impl Client {
 
     /// TRANSACTION_START; the floor's transaction is always 1.
     pub(crate) fn start(&mut self) -> Outcome<u32> {
+        self.queue(Op::TransactionStart, 0, b"\0", 2);
+        self.send()?;
+        self.take_transaction()
+    }
+
+    /// The number of a transaction whose start was sent.
+    pub(crate) fn take_transaction(&mut self) -> Outcome<u32> {
         let floor = self.floor;
-        let body = self.request(Op::TransactionStart, 0, b"\0", 2)?;
+        let body = self.answer(Op::TransactionStart)?;
         let id = payload::one_string(body).and_then(payload::number::<u32>);
         if floor { Ok(1) } else { id.map_err(|_| Failure::Unusable("a transaction id is no number".to_owned())) }
     }
@@ -177,6 +185,13 @@ impl Client {
         body[..path.len()].copy_from_slice(path.as_bytes());
         body[path.len() + 1..len].copy_from_slice(tail);
         self.request(op, tx_id, &body[..len], size)
+    }
+}
+
+/// To wait for answers of several clients at once.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

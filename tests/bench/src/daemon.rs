@@ -1,6 +1,7 @@
 //! The daemons that are compared: how each starts where there is no hypervisor, and how it ends.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +17,7 @@ use nix::unistd::{Pid, Uid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::client::{Client, Failure, Outcome};
-use crate::process::{CpuClock, Places};
+use crate::process::{CpuClock, Layout, Places};
 
 /// Where Debian keeps both peers.
 const PEERS: &str = "/usr/lib/xen-4.17/bin";
@@ -62,16 +63,17 @@ impl Kind {
 pub(crate) struct Ground {
     root: PathBuf,
     preload: Option<PathBuf>,
-    places: Option<Places>,
+    /// Where everything runs.
+    pub(crate) layout: Layout,
     started: usize,
 }
 
 impl Ground {
     /// Prepares `root`; builds the preload library there unless `XENSTORED_PRELOAD` names one. Without a compiler or
     /// its source the peers are missing, which is no failure.
-    pub(crate) fn new(root: &Path, places: Option<Places>) -> Self {
+    pub(crate) fn new(root: &Path, layout: Layout) -> Self {
         let preload = env::var_os("XENSTORED_PRELOAD").map(PathBuf::from).or_else(|| build_preload(root));
-        Self { root: root.to_owned(), preload, places, started: 0 }
+        Self { root: root.to_owned(), preload, layout, started: 0 }
     }
 
     /// Whether this daemon can be started here; else, what is missing.
@@ -94,27 +96,23 @@ impl Ground {
     /// Starts a daemon with an empty store, in a directory of its own, behind the words of `wrapper`.
     pub(crate) fn start(&mut self, kind: Kind, wrapper: &[&str]) -> Outcome<Daemon> {
         let program = self.offers(kind).map_err(Failure::Unusable)?;
-        self.started += 1;
-        let dir = self.root.join(format!("{}-{}", kind.name(), self.started));
-        fs::create_dir(&dir)?;
+        let dir = self.directory(kind)?;
         let (words, socket) = self.command_line(kind, &program, &dir, wrapper)?;
-        let output = File::create(dir.join("output"))?;
-        // Should this program be killed, the kernel takes the daemon with it.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).args(&words);
+        let mut command = guarded(&words);
         command.env("XENSTORED_RUNDIR", &dir).env("XENSTORED_ROOTDIR", &dir).env_remove("NOTIFY_SOCKET");
         if let (Kind::C | Kind::O, Some(preload)) = (kind, &self.preload) {
             command.env("LD_PRELOAD", preload);
         }
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        if let Some(places) = self.places {
-            places.take_daemon()?;
-        }
-        let spawned = command.spawn();
-        if let Some(places) = self.places {
-            places.take_client()?;
-        }
-        Daemon::wait_for(kind, spawned?, dir, socket)
+        let child = spawn(&mut command, &dir, self.layout.sockets)?;
+        Daemon::wait_for(kind, child, dir, socket)
+    }
+
+    /// Makes a directory for the next daemon.
+    pub(crate) fn directory(&mut self, kind: Kind) -> io::Result<PathBuf> {
+        self.started += 1;
+        let dir = self.root.join(format!("{}-{}", kind.name(), self.started));
+        fs::create_dir(&dir)?;
+        Ok(dir)
     }
 
     fn command_line(
@@ -154,7 +152,7 @@ impl Ground {
 }
 
 /// Debian's settings, as far as they are not the built-in ones; the pid file lies in the private `/run`.
-const OXENSTORED_CONF: &str = "pid-file = /run/xen/xenstored.pid
+pub(crate) const OXENSTORED_CONF: &str = "pid-file = /run/xen/xenstored.pid
 conflict-burst-limit = 5.0
 conflict-max-history-seconds = 0.05
 conflict-rate-limit-is-aggregate = true
@@ -172,6 +170,27 @@ quota-maxoutstanding = 1024
 quota-maxwatchevents = 1024
 persistent = false
 ";
+
+/// A command of these words, which the kernel ends should this program be killed.
+pub(crate) fn guarded(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).args(words);
+    command
+}
+
+/// Starts a daemon at its place; what it says goes to a file in `dir`.
+pub(crate) fn spawn(command: &mut Command, dir: &Path, places: Option<Places>) -> io::Result<Child> {
+    let output = File::create(dir.join("output"))?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    if let Some(places) = places {
+        places.take_daemon()?;
+    }
+    let spawned = command.spawn();
+    if let Some(places) = places {
+        places.take_client()?;
+    }
+    spawned
+}
 
 /// The daemon under test: `XENSTORED_RS`, else the release build, wherever this build puts it.
 fn ours() -> PathBuf {
@@ -203,7 +222,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    fn wait_for(kind: Kind, child: Child, dir: PathBuf, socket: PathBuf) -> Outcome<Self> {
+    /// Waits until a daemon that was started accepts connections.
+    pub(crate) fn wait_for(kind: Kind, child: Child, dir: PathBuf, socket: PathBuf) -> Outcome<Self> {
         let clock = CpuClock::of(pid_of(&child))?;
         let mut daemon = Self { kind, clock, socket, dir, child };
         let deadline = Instant::now() + PATIENCE;

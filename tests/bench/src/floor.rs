@@ -9,14 +9,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use xenstore_wire::{Header, PAYLOAD_MAX, split_message};
+use xenstore_wire::{Header, Message, PAYLOAD_MAX, split_message};
 
 /// Token of the listener; connections have their index.
 const LISTENER: u64 = u64::MAX;
 
 /// A connection, and the start of a request whose rest has not come.
 #[derive(Debug)]
-struct Echo {
+pub(crate) struct Echo {
     stream: UnixStream,
     partial: Vec<u8>,
 }
@@ -42,13 +42,13 @@ pub(crate) fn serve(socket: &Path) -> io::Result<()> {
             if event.data() == LISTENER {
                 let (stream, _) = listener.accept()?;
                 epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, connections.len() as u64))?;
-                connections.push(Some(Echo { stream, partial: Vec::new() }));
+                connections.push(Some(Echo::new(stream)));
                 continue;
             }
             let slot = usize::try_from(event.data()).ok().and_then(|index| connections.get_mut(index));
             if let Some(slot) = slot
                 && let Some(echo) = slot
-                && !turn(echo, &mut input, &mut output)
+                && !echo.turn(&mut input, &mut output, |_| {})
             {
                 *slot = None;
             }
@@ -56,32 +56,50 @@ pub(crate) fn serve(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// One read and one write; false when the connection is over.
-fn turn(echo: &mut Echo, input: &mut [u8], output: &mut Vec<u8>) -> bool {
-    let count = match echo.stream.read(input) {
-        Ok(0) | Err(_) => return false,
-        Ok(count) => count,
-    };
-    output.clear();
-    if echo.partial.is_empty() {
-        match answer(&input[..count], output) {
-            Some(rest) => echo.partial.extend_from_slice(rest),
-            None => return false,
-        }
-    } else {
-        let mut joined = std::mem::take(&mut echo.partial);
-        joined.extend_from_slice(&input[..count]);
-        match answer(&joined, output) {
-            Some(rest) => echo.partial.extend_from_slice(rest),
-            None => return false,
-        }
+impl Echo {
+    /// Echoes on `stream`.
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self { stream, partial: Vec::new() }
     }
-    output.is_empty() || echo.stream.write_all(output).is_ok()
+
+    /// One read and one write, and `note` for each request in between; false when the connection is over.
+    pub(crate) fn turn(&mut self, input: &mut [u8], output: &mut Vec<u8>, note: impl FnMut(&Message<'_>)) -> bool {
+        let count = match self.stream.read(input) {
+            Ok(0) | Err(_) => return false,
+            Ok(count) => count,
+        };
+        output.clear();
+        if !answer_all(&mut self.partial, &input[..count], output, note) {
+            return false;
+        }
+        output.is_empty() || self.stream.write_all(output).is_ok()
+    }
+}
+
+/// Answers every whole request of `partial` and `bytes` together and keeps what is left in `partial`; false for a
+/// stream that cannot be followed.
+pub(crate) fn answer_all(
+    partial: &mut Vec<u8>,
+    bytes: &[u8],
+    output: &mut Vec<u8>,
+    note: impl FnMut(&Message<'_>),
+) -> bool {
+    if partial.is_empty() {
+        let Some(rest) = answer(bytes, output, note) else { return false };
+        partial.extend_from_slice(rest);
+        return true;
+    }
+    let mut joined = std::mem::take(partial);
+    joined.extend_from_slice(bytes);
+    let Some(rest) = answer(&joined, output, note) else { return false };
+    partial.extend_from_slice(rest);
+    true
 }
 
 /// Answers every whole request of `bytes` and returns what is left, or `None` for a stream that cannot be followed.
-fn answer<'a>(mut bytes: &'a [u8], output: &mut Vec<u8>) -> Option<&'a [u8]> {
+fn answer<'a>(mut bytes: &'a [u8], output: &mut Vec<u8>, mut note: impl FnMut(&Message<'_>)) -> Option<&'a [u8]> {
     while let Some((message, rest)) = split_message(bytes).ok()? {
+        note(&message);
         let size = message.header.tx_id.min(u32::try_from(PAYLOAD_MAX).unwrap_or(0));
         output.extend_from_slice(&Header { len: size, ..message.header }.encode());
         output.resize(output.len() + size as usize, b'x');
@@ -102,7 +120,9 @@ mod tests {
         put_message(&mut bytes, 11, 2, 3, b"/a\0v");
         bytes.extend_from_slice(b"half");
         let mut output = Vec::new();
-        assert_eq!(answer(&bytes, &mut output), Some(&b"half"[..]));
+        let mut noted = 0;
+        assert_eq!(answer(&bytes, &mut output, |_| noted += 1), Some(&b"half"[..]));
+        assert_eq!(noted, 2);
         let (first, rest) = split_message(&output).unwrap().unwrap();
         let (second, rest) = split_message(rest).unwrap().unwrap();
         assert_eq!((first.header.req_id, first.payload.len()), (1, 8));
@@ -113,15 +133,15 @@ mod tests {
     #[test]
     fn a_request_in_two_parts_is_answered_once_it_is_whole() {
         let (mut client, server) = UnixStream::pair().unwrap();
-        let mut echo = Echo { stream: server, partial: Vec::new() };
+        let mut echo = Echo::new(server);
         let (mut input, mut output) = (vec![0; 1024], Vec::new());
         let mut bytes = Vec::new();
         put_message(&mut bytes, 2, 1, 4, b"/a\0");
         client.write_all(&bytes[..10]).unwrap();
-        assert!(turn(&mut echo, &mut input, &mut output));
+        assert!(echo.turn(&mut input, &mut output, |_| {}));
         assert!(output.is_empty());
         client.write_all(&bytes[10..]).unwrap();
-        assert!(turn(&mut echo, &mut input, &mut output));
+        assert!(echo.turn(&mut input, &mut output, |_| {}));
         assert_eq!(output.len(), 16 + 4);
     }
 }

@@ -9,11 +9,14 @@ mod callgrind;
 mod client;
 mod daemon;
 mod floor;
+mod hosted;
 mod interrupt;
 mod meter;
 mod options;
 mod process;
 mod report;
+mod ring;
+mod ring_floor;
 mod rows;
 mod scenes;
 mod schedule;
@@ -28,7 +31,7 @@ use client::Outcome;
 use daemon::{Ground, Kind};
 use meter::Meter;
 use options::{Command, Options};
-use process::{Place, Places};
+use process::{Layout, Place};
 use rows::{ROWS, Row, Scene};
 use scenes::{Samples, Stage};
 
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = match options::parse(env::args_os().skip(1)) {
         Ok(Command::Help) => help().map_err(Into::into),
         Ok(Command::Floor(socket)) => floor::serve(&socket).map_err(Into::into),
+        Ok(Command::RingFloor(socket)) => ring_floor::serve(&socket),
         Ok(Command::Measure(options)) => measure(&options),
         Err(text) => {
             say(&format!("xenstore-bench: {text}; --help lists what there is"));
@@ -69,11 +73,11 @@ fn measure(options: &Options) -> Outcome<()> {
     let root = tempfile::Builder::new().prefix("xenstore-bench-").tempdir()?;
     interrupt::remove_on_signal(root.path())?;
     let descriptors = process::raise_descriptor_limit()?;
-    let places = Places::choose(options.place);
-    if let Some(places) = places {
+    let layout = Layout::choose(options.place);
+    if let Some(places) = layout.sockets {
         places.take_client()?;
     }
-    let mut ground = Ground::new(root.path(), places);
+    let mut ground = Ground::new(root.path(), layout);
     let mut daemons = Vec::new();
     for &kind in &options.daemons {
         match ground.offers(kind) {
@@ -133,13 +137,19 @@ fn play_one(
     kind: Kind,
     samples: &mut Samples,
 ) -> Outcome<()> {
-    let daemon = ground.start(kind, &[])?;
-    let empty = if scene == Scene::BigStore { Some(ground.start(kind, &[])?) } else { None };
     let meter = match options.quick {
         true => Meter { stretches: 3, requests: 1500, budget: Duration::from_millis(400) },
         false => Meter { stretches: 5, requests: 3000, budget: Duration::from_millis(2500) },
     };
-    Stage { daemon: &daemon, empty: empty.as_ref(), meter, options, rows, samples }.play(scene)
+    if scene.has_guests() {
+        let crowds = scenes::crowds(scene, rows);
+        let hosts = crowds.iter().map(|_| ground.start_on_host(kind, &[])).collect::<Outcome<Vec<_>>>()?;
+        let Some(last) = hosts.last() else { return Ok(()) };
+        return Stage { daemon: &last.daemon, empty: None, hosts: &hosts, meter, options, rows, samples }.play(scene);
+    }
+    let daemon = ground.start(kind, &[])?;
+    let empty = if scene == Scene::BigStore { Some(ground.start(kind, &[])?) } else { None };
+    Stage { daemon: &daemon, empty: empty.as_ref(), hosts: &[], meter, options, rows, samples }.play(scene)
 }
 
 /// What the figures were measured on.
@@ -152,7 +162,7 @@ fn machine(descriptors: u64, place: Place) -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("?");
     let place = match place {
-        Place::Together => "client and daemon on one core",
+        Place::Together => "client and daemon on one core, guests and daemon on a core each",
         Place::Apart => "client and daemon on a core each",
         Place::Free => "client and daemon wherever the kernel puts them",
     };

@@ -109,6 +109,13 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// Microseconds within which `percent` of 100 of `times` lie; `None` of nothing.
+pub(crate) fn percentile(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
+    times.sort_unstable();
+    let at = (times.len() * percent).div_ceil(100);
+    Some(times.get(at.checked_sub(1)?)?.as_secs_f64() * 1e6)
+}
+
 /// Half the distance between the least and the most, as a share of the median.
 pub(crate) fn spread(values: &[f64]) -> Option<f64> {
     let middle = median(values.iter().copied())?;
@@ -135,6 +142,16 @@ mod tests {
     #[case::even(&[9.0, 1.0, 4.0, 2.0], Some(3.0))]
     fn the_median_is_the_middle(#[case] values: &[f64], #[case] want: Option<f64>) {
         assert_eq!(median(values.iter().copied()), want);
+    }
+
+    #[rstest]
+    #[case::all(100, Some(200.0))]
+    #[case::most(99, Some(198.0))]
+    #[case::half(50, Some(100.0))]
+    fn a_percentile_has_so_many_at_or_below_it(#[case] percent: usize, #[case] want: Option<f64>) {
+        let times = (1..=200).rev().map(Duration::from_micros).collect();
+        assert_eq!(percentile(times, percent), want);
+        assert_eq!(percentile(Vec::new(), percent), None);
     }
 
     #[test]

@@ -11,15 +11,15 @@ pub(crate) const HELP: &str = "\
 Usage: xenstore-bench [OPTION]...
 Plays each work against each daemon in turn and prints one table of CPU time per request.
 
-  --quick           one run, fewer requests, smaller stores for the peers: under a minute
+  --quick           one run, fewer requests, smaller stores and fewer guests for the peers: a minute or two
   --runs N          interleaved runs whose median is shown (5; with --quick 1)
   --only NAME,...   only these works; a name also means all that begin with it and a dash
   --daemons NAME,.. only these daemons: ours, C, O, floor
   --domains N       domains of the big store (999; peers fewer where they are too slow)
   --rounds N        rounds of the transactions on the big store (20), more for a profiler
-  --callgrind       user instructions of a READ and a WRITE instead of the table
+  --callgrind       user instructions of a READ and a WRITE instead of the table, over sockets and rings
   --place WHERE     together (default, steadiest): client and daemon on one processor; apart: on one each;
-                    free: as the kernel likes
+                    free: as the kernel likes. Guests spin, so that they and their daemon are always apart
   --help            this text
 
 XENSTORED_RS names the daemon under test (else the release build); XENSTORED_PRELOAD the built library that lets the
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Help,
     /// Be the echo that serves this socket.
     Floor(PathBuf),
+    /// Be the echo that serves this socket and the rings of guests.
+    RingFloor(PathBuf),
     /// Measure.
     Measure(Options),
 }
@@ -98,6 +100,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<std::ffi::OsString
             }
             Value(value) if value == "floor" => {
                 return parser.value().map(|socket| Command::Floor(socket.into())).map_err(text);
+            }
+            Value(value) if value == "ring-floor" => {
+                return parser.value().map(|socket| Command::RingFloor(socket.into())).map_err(text);
             }
             other => return Err(other.unexpected().to_string()),
         }
@@ -172,5 +177,6 @@ mod tests {
     #[test]
     fn the_floor_is_a_command_of_its_own() {
         assert_eq!(parse(["floor", "/tmp/s"]).unwrap(), Command::Floor("/tmp/s".into()));
+        assert_eq!(parse(["ring-floor", "/tmp/s"]).unwrap(), Command::RingFloor("/tmp/s".into()));
     }
 }

@@ -129,6 +129,27 @@ impl Places {
     }
 }
 
+/// Where everything runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Clients of sockets, and their daemons.
+    pub(crate) sockets: Option<Places>,
+    /// Guests, and their daemons: on a processor each even where clients of sockets share one, since guests spin.
+    pub(crate) guests: Option<Places>,
+    /// Guests can spin without taking their daemon's time.
+    pub(crate) guests_spin: bool,
+}
+
+impl Layout {
+    /// Chooses among the processors that this process may use now.
+    pub(crate) fn choose(place: Place) -> Self {
+        let sockets = Places::choose(place);
+        let guests = sockets.map(|together| Places::choose(Place::Apart).unwrap_or(together));
+        let several = thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+        Self { sockets, guests, guests_spin: guests.map_or(several, |places| places.client != places.daemon) }
+    }
+}
+
 fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;

@@ -17,6 +17,17 @@ pub(crate) enum Scene {
     FanConnections,
     /// A store as 999 domains leave it.
     BigStore,
+    /// One guest at work beside any number of others on a host each.
+    Guests,
+    /// A thousand guests that boot.
+    Storm,
+}
+
+impl Scene {
+    /// Whether it takes a host with guests.
+    pub(crate) fn has_guests(self) -> bool {
+        matches!(self, Self::Guests | Self::Storm)
+    }
 }
 
 /// Where the figure of a row comes from.
@@ -28,6 +39,10 @@ pub(crate) enum Figure {
     Mebibytes,
     /// Plain count.
     Count,
+    /// CPU seconds of the whole work.
+    Seconds,
+    /// Microseconds that 99 of 100 requests took no longer than, as the client saw them.
+    Percentile,
     /// CPU of one sample over that of another, both of the same daemon.
     Ratio(&'static str, &'static str),
 }
@@ -62,9 +77,9 @@ const fn row(id: &'static str, title: &'static str, scene: Scene, figure: Figure
     Row { id, title, scene, figure, reach }
 }
 
-use Figure::{Count, Mebibytes, Micros, Ratio};
+use Figure::{Count, Mebibytes, Micros, Percentile, Ratio, Seconds};
 use Reach::{AtMost, Open, TimesFloor};
-use Scene::{BigStore, FanConnections, FanTokens, Idle, Small, Watchers, Wide};
+use Scene::{BigStore, FanConnections, FanTokens, Guests, Idle, Small, Storm, Watchers, Wide};
 
 /// Every work in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
@@ -90,6 +105,19 @@ pub(crate) const ROWS: &[Row] = &[
     row("tx-again", "  of 1000 commits, EAGAIN", BigStore, Count, AtMost(0.0)),
     row("flat-start", "transaction start, big / empty", BigStore, Ratio(BIG_START, EMPTY_START), AtMost(1.15)),
     row("flat-read", "READ, big / empty", BigStore, Ratio(BIG_READ, EMPTY_READ), AtMost(1.15)),
+    row(GUEST_READ[0], "guest's READ beside 1 other", Guests, Micros, TimesFloor(1.5)),
+    row(GUEST_READ[1], "guest's READ beside 1000", Guests, Micros, TimesFloor(1.5)),
+    row(GUEST_READ[2], "guest's READ beside 4000", Guests, Micros, TimesFloor(1.5)),
+    row("guest-read-flat-1000", "  beside 1000 / 1", Guests, Ratio(GUEST_READ[1], GUEST_READ[0]), AtMost(1.2)),
+    row("guest-read-flat-4000", "  beside 4000 / 1", Guests, Ratio(GUEST_READ[2], GUEST_READ[0]), AtMost(1.2)),
+    row(GUEST_WRITE[0], "guest's WRITE beside 1 other", Guests, Micros, TimesFloor(2.5)),
+    row(GUEST_WRITE[1], "guest's WRITE beside 1000", Guests, Micros, TimesFloor(2.5)),
+    row(GUEST_WRITE[2], "guest's WRITE beside 4000", Guests, Micros, TimesFloor(2.5)),
+    row("guest-write-flat-1000", "  beside 1000 / 1", Guests, Ratio(GUEST_WRITE[1], GUEST_WRITE[0]), AtMost(1.2)),
+    row("guest-write-flat-4000", "  beside 4000 / 1", Guests, Ratio(GUEST_WRITE[2], GUEST_WRITE[0]), AtMost(1.2)),
+    row(GUEST_P99, "guest's WRITE beside 1000, p99 µs", Guests, Percentile, AtMost(100.0)),
+    row("storm-cpu", "boot storm of 1000 guests, CPU s", Storm, Seconds, AtMost(1.9)),
+    row("storm-p99", "  ring request in it, p99 µs", Storm, Percentile, AtMost(1000.0)),
 ];
 
 /// Sample: a transaction start in an empty store.
@@ -100,6 +128,15 @@ pub(crate) const EMPTY_READ: &str = "empty-read";
 pub(crate) const BIG_START: &str = "big-start";
 /// Sample: a READ in the big store.
 pub(crate) const BIG_READ: &str = "big-read";
+
+/// Guests beside the one that works, in the order of [`GUEST_READ`] and [`GUEST_WRITE`].
+pub(crate) const CROWDS: [u16; 3] = [1, 1000, 4000];
+/// Samples: a guest's READ beside so many others.
+pub(crate) const GUEST_READ: [&str; 3] = ["guest-read-1", "guest-read-1000", "guest-read-4000"];
+/// Samples: a guest's WRITE beside so many others.
+pub(crate) const GUEST_WRITE: [&str; 3] = ["guest-write-1", "guest-write-1000", "guest-write-4000"];
+/// Sample: how long a guest's WRITE takes beside a thousand others.
+pub(crate) const GUEST_P99: &str = "guest-p99";
 
 /// Whether a row is meant by one of `names`: its id, or the part of it in front of a dash. No name means all.
 pub(crate) fn selected(row: &Row, names: &[String]) -> bool {
@@ -148,5 +185,7 @@ mod tests {
     fn each_scene_is_played_once() {
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.id.starts_with("tx")).collect();
         assert_eq!(scenes(&rows), [Small, BigStore]);
+        let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.scene.has_guests()).collect();
+        assert_eq!(scenes(&rows), [Guests, Storm]);
     }
 }

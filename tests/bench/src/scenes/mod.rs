@@ -2,7 +2,9 @@
 
 mod big_store;
 mod fan;
+mod guests;
 mod small;
+mod storm;
 mod transactions;
 
 use std::collections::HashMap;
@@ -11,11 +13,13 @@ use xenstore_wire::Op;
 
 use crate::client::{Client, Outcome};
 use crate::daemon::{Daemon, Kind};
+use crate::hosted::Hosted;
 use crate::meter::{Cost, Meter};
 use crate::options::Options;
 use crate::rows::{Figure, Row, Scene};
 
 pub(crate) use big_store::DOMAINS;
+pub(crate) use guests::Worker;
 
 /// All figures so far: one per run for each daemon and sample.
 #[derive(Debug, Default)]
@@ -48,6 +52,23 @@ impl Samples {
     }
 }
 
+/// Whether any of `rows` needs this sample.
+fn needs(rows: &[Row], id: &str) -> bool {
+    rows.iter().any(|row| match row.figure {
+        Figure::Ratio(above, below) => above == id || below == id,
+        _ => row.id == id,
+    })
+}
+
+/// Guests beside the one that works, for each host that a scene takes.
+pub(crate) fn crowds(scene: Scene, rows: &[Row]) -> Vec<u16> {
+    match scene {
+        Scene::Guests => guests::crowds(rows),
+        Scene::Storm => vec![storm::GUESTS],
+        _ => Vec::new(),
+    }
+}
+
 /// One daemon while it plays one scene.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
@@ -55,6 +76,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) daemon: &'a Daemon,
     /// The same daemon once more with an empty store, where a scene compares.
     pub(crate) empty: Option<&'a Daemon>,
+    /// The daemon on hosts with guests, one for each of [`crowds`], where a scene has them.
+    pub(crate) hosts: &'a [Hosted],
     /// How much.
     pub(crate) meter: Meter,
     /// What was asked for.
@@ -76,6 +99,8 @@ impl Stage<'_> {
             Scene::FanTokens => fan::tokens(self)?,
             Scene::FanConnections => fan::connections(self)?,
             Scene::BigStore => big_store::big_store(self)?,
+            Scene::Guests => guests::guests(self)?,
+            Scene::Storm => storm::storm(self)?,
         }
         if self.daemon.kind == Kind::Ours
             && let Ok(text) = self.turns()
@@ -88,10 +113,7 @@ impl Stage<'_> {
 
     /// Whether any wanted row needs this sample.
     fn wants(&self, id: &str) -> bool {
-        self.rows.iter().any(|row| match row.figure {
-            Figure::Ratio(above, below) => above == id || below == id,
-            _ => row.id == id,
-        })
+        needs(self.rows, id)
     }
 
     /// Whether the daemon has a store.
