@@ -119,6 +119,17 @@ impl DomainStates {
             Self::Control(control) => control.changes(),
         }
     }
+
+    /// What the last [`DomainStates::changes`] saw of a domain, changed or not; `None` where that looks at changes only
+    /// (libxenmanage). Asks nobody.
+    #[must_use]
+    pub fn seen(&self, domid: DomId) -> Option<DomainState> {
+        match self {
+            #[cfg(xenmanage)]
+            Self::Manage(_) => None,
+            Self::Control(control) => Some(control.seen(domid)),
+        }
+    }
 }
 
 /// The state of a domain that is not there.

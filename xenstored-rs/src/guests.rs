@@ -216,9 +216,7 @@ impl Guests {
         // Where changes are found by comparing, what came and went between two looks leaves no difference, and a domain
         // that resumed and shut down again none either. So those that matter are all looked at; what was told already is
         // not told again.
-        if matches!(self.states, DomainStates::Control(_)) {
-            states.extend(self.by_domid.keys().filter_map(|&domid| self.states.get(xen(domid)).ok()));
-        }
+        states.extend(self.by_domid.keys().filter_map(|&domid| self.states.seen(xen(domid))));
         let (mut gone, mut shut_down, mut there) = (Vec::new(), Vec::new(), Vec::new());
         for state in states {
             let domid = DomId(state.domid.0);

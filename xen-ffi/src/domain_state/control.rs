@@ -210,6 +210,12 @@ impl Control {
         Ok(differences(&mut self.known, now))
     }
 
+    /// What the last [`Control::changes`] saw of a domain, changed or not. Asks nobody.
+    #[must_use]
+    pub fn seen(&self, domid: DomId) -> DomainState {
+        self.known.get(&domid).copied().unwrap_or_else(|| gone(domid))
+    }
+
     /// The domain with the lowest number that is not below `first`.
     fn next_from(&self, first: DomId) -> Result<Option<DomainState>, Error> {
         match self.functions.query {

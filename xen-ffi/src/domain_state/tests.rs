@@ -66,6 +66,8 @@ fn the_first_changes_are_all_domains_and_then_only_what_changed(#[values(Kind::I
     let expected = [DomainState { life: Life::Gone, ..alive(1) }, alive(3), DomainState { shutdown: true, ..alive(5) }];
     assert_eq!(control.changes().unwrap(), expected);
     assert_eq!(control.changes().unwrap(), []);
+    let gone = DomainState { unique_id: None, life: Life::Gone, ..alive(1) };
+    assert_eq!([1, 3, 200].map(|domid| control.seen(DomId(domid))), [gone, alive(3), alive(200)]);
 }
 
 #[test]
