@@ -166,13 +166,20 @@ impl<B: AsRef<[u8]>> LogFile<B> {
         (deaths > 0).then(|| Suspect { number: self.number(SUSPECT_AT), deaths })
     }
 
+    /// The position of stream `index`, if one was set in this log.
+    #[must_use]
+    pub fn position(&self, index: u32) -> Option<Position> {
+        if index >= POSITIONS {
+            return None;
+        }
+        let entry = TABLE_AT + index as usize * POSITION;
+        let at = self.number(entry + 8);
+        (at != 0).then(|| Position { value: self.number(entry), at })
+    }
+
     /// The positions that were set, by index.
     pub fn positions(&self) -> impl Iterator<Item = (u32, Position)> + '_ {
-        (0..POSITIONS).filter_map(|index| {
-            let entry = TABLE_AT + index as usize * POSITION;
-            let at = self.number(entry + 8);
-            (at != 0).then(|| (index, Position { value: self.number(entry), at }))
-        })
+        (0..POSITIONS).filter_map(|index| Some((index, self.position(index)?)))
     }
 
     fn number(&self, at: usize) -> u64 {
