@@ -68,7 +68,7 @@ fn launcher(dir: &Path, args: &[&str]) -> Output {
     let own = command(dir, &[]);
     let mut launcher = Command::new(own.get_program());
     launcher
-        .args(["-D", "--pid-file"])
+        .args(["-D", "--keep", "0", "--pid-file"])
         .arg(dir.join("pid"))
         .args(args)
         .env("XENSTORED_RUNDIR", dir)
@@ -171,7 +171,7 @@ fn without_a_pid_file_option_a_private_instance_keeps_it_in_its_run_directory() 
     let dir = temporary();
     let own = command(dir.path(), &[]);
     let mut command = Command::new(own.get_program());
-    command.args(["-D", "-N"]).env("XENSTORED_RUNDIR", dir.path()).stdin(Stdio::null());
+    command.args(["-D", "-N", "--keep", "0"]).env("XENSTORED_RUNDIR", dir.path()).stdin(Stdio::null());
     command.env_remove("XENSTORED_PATH").env_remove("NOTIFY_SOCKET");
     let daemon = Started::new(command);
     wait::until("the daemon listens", || Client::connect(&dir.path().join("socket")).is_ok());
@@ -243,7 +243,8 @@ fn there_is_no_socket_before_domains_are_served() {
     let before = changed(&run_dir);
     // No host to serve domains on, so the start fails where they would be taken in.
     let mut command = Command::new(xenstored_tests::our_binary());
-    command.args(["-N", "--pid-file"]).arg(elsewhere.path().join("pid")).env("XENSTORED_RUNDIR", &run_dir);
+    command.args(["-N", "--no-journal", "--pid-file"]).arg(elsewhere.path().join("pid"));
+    command.env("XENSTORED_RUNDIR", &run_dir);
     let output = command.env_remove("NOTIFY_SOCKET").output().expect("our daemon starts");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no Xen"), "{output:?}");

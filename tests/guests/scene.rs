@@ -51,6 +51,9 @@ impl Scene {
         let out = log.try_clone().expect("a second handle of the log");
         let mut command = host.command(&program).expect("the library to preload");
         let pid_file = dir.path().join("pid");
+        if backend == Backend::Ours {
+            command.args(["--keep", "0"]);
+        }
         command.arg("-N").arg("--pid-file").arg(pid_file).args(args).stdin(Stdio::null()).stdout(out).stderr(log);
         let daemon = command.spawn().expect("the daemon starts");
         let mut scene = Self { host, daemon, dir };

@@ -76,7 +76,8 @@ impl Starter {
             None => Command::new(&program),
         };
         match self.backend {
-            Backend::Ours => command.arg("-D"),
+            // No test leaves a process behind; those about keeping say so.
+            Backend::Ours => command.args(["-D", "--keep", "0"]),
             Backend::C => command.env("LD_PRELOAD", env!("PEER_PRELOAD")),
         };
         command
@@ -108,10 +109,7 @@ impl Starter {
     /// As [`Self::start`].
     #[must_use]
     pub fn start_in(self, dir: TempDir) -> Daemon {
-        let log = File::create(dir.path().join("stderr")).expect("a file in the run directory");
-        let out = log.try_clone().expect("a second handle of the log");
-        let child = self.command(dir.path()).stdout(out).stderr(log).spawn();
-        let child = child.unwrap_or_else(|e| panic!("{:?} cannot start: {e}", self.backend));
+        let child = self.spawn_in(dir.path());
         let mut daemon = Daemon { backend: self.backend, dir: Some(dir), child };
         let socket = daemon.socket();
         wait::until("the daemon listens", || {
@@ -121,6 +119,17 @@ impl Starter {
             Client::connect(&socket).is_ok()
         });
         daemon
+    }
+}
+
+impl Starter {
+    /// Starts the daemon in a run directory without waiting for anything; what it prints is added to what is there.
+    fn spawn_in(&self, dir: &Path) -> Child {
+        let log =
+            File::options().append(true).create(true).open(dir.join("stderr")).expect("a file in the run directory");
+        let out = log.try_clone().expect("a second handle of the log");
+        let child = self.command(dir).stdout(out).stderr(log).spawn();
+        child.unwrap_or_else(|e| panic!("{:?} cannot start: {e}", self.backend))
     }
 }
 
@@ -245,9 +254,40 @@ impl Daemon {
         self.dir.take().expect("a running daemon has its directory")
     }
 
+    /// Kills it with SIGKILL and starts another in its place, with the same arguments and its own ones after them.
+    ///
+    /// # Panics
+    /// As [`Starter::start`].
+    pub fn restart(&mut self, starter: &Starter) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.child = starter.spawn_in(self.dir());
+        self.await_listening();
+    }
+
+    /// The keepers of its run directory.
+    #[must_use]
+    pub fn keepers(&self) -> Vec<u32> {
+        process::keepers(self.dir())
+    }
+
+    fn await_listening(&mut self) {
+        let socket = self.socket();
+        wait::until("the daemon serves", || {
+            if let Some(status) = self.exit_status() {
+                panic!("the daemon ended ({status}) before it served:\n{}", self.log());
+            }
+            // Its keeper listens too, and does not answer.
+            Client::connect(&socket).is_ok_and(|mut client| client.request(Op::Read, b"/\0").is_ok())
+        });
+    }
+
     fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(dir) = &self.dir {
+            process::end_all_of(dir.path());
+        }
     }
 }
 

@@ -1,6 +1,11 @@
 //! What `/proc` says of a process.
 
+use crate::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A number of `/proc/<pid>/status`, in the unit that the kernel prints there (KiB for memory).
 ///
@@ -45,6 +50,46 @@ pub fn cpu_ns(pid: u32) -> u64 {
             text.split_whitespace().next()?.parse::<u64>().ok()
         })
         .sum()
+}
+
+/// The keepers of a run directory: a daemon's second processes, which outlive it.
+///
+/// # Panics
+/// When `/proc` cannot be read.
+#[must_use]
+pub fn keepers(run_dir: &Path) -> Vec<u32> {
+    let socket = run_dir.join("keeper");
+    with_words(|words| words.get(1) == Some(&&b"--keeper"[..]) && words.get(2) == Some(&socket.as_os_str().as_bytes()))
+}
+
+/// Ends every process on whose command line a directory is named, whoever started it: a daemon, its keeper, the daemon
+/// that the keeper started meanwhile.
+///
+/// # Panics
+/// When `/proc` cannot be read, or they do not end.
+pub fn end_all_of(dir: &Path) {
+    let dir = dir.as_os_str().as_bytes();
+    let names_it = |word: &&[u8]| word.windows(dir.len()).any(|part| part == dir);
+    wait::until("the processes of a directory end", || {
+        let left = with_words(|words| words.iter().any(names_it));
+        for pid in &left {
+            let pid = Pid::from_raw(i32::try_from(*pid).expect("a pid fits"));
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        left.is_empty()
+    });
+}
+
+/// Processes with such words on their command line. One that has ended has none.
+fn with_words(wanted: impl Fn(&[&[u8]]) -> bool) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").expect("/proc is there");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_wanted = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+        wanted(&words)
+    };
+    pids.filter(is_wanted).collect()
 }
 
 /// Whether a process with this id exists.

@@ -28,6 +28,9 @@ const PORT_MAX: u32 = 0x7fff_ffff;
 /// Longest time that `-w` may name, in seconds: a year and a day.
 const TIMEOUT_MAX_SECONDS: u32 = 366 * 24 * 3600;
 
+/// How long sockets and event channels are kept after a stop if nothing else is said.
+const KEEP: Duration = Duration::from_secs(60);
+
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -35,6 +38,8 @@ pub enum Command {
     Help,
     /// Print name and version and exit with status 0.
     Version,
+    /// Print a log of the journal for a person and exit.
+    DumpJournal(PathBuf),
     /// Run as the store daemon.
     Run(Box<Options>),
 }
@@ -154,6 +159,14 @@ pub struct Options {
     pub master_domid: u16,
     /// `--priv-domid`: the domain that may do everything, beside the sockets.
     pub privileged_domid: u16,
+    /// `--state-dir`: where the journal is, if not in the run directory.
+    pub state_dir: Option<PathBuf>,
+    /// `--no-journal`: nothing outlives the daemon.
+    pub no_journal: bool,
+    /// `-R`: begin with a fresh store, whatever an earlier daemon left.
+    pub no_recovery: bool,
+    /// `--keep`: how long sockets and event channels are kept after a stop; none is no keeper at all.
+    pub keep: Option<Duration>,
     /// Remarks for the log about options that were accepted with another effect than one might expect.
     pub remarks: Vec<String>,
 }
@@ -175,6 +188,10 @@ impl Default for Options {
             dom0_port: None,
             master_domid: 0,
             privileged_domid: 0,
+            state_dir: None,
+            no_journal: false,
+            no_recovery: false,
+            keep: Some(KEEP),
             remarks: Vec::new(),
         }
     }
@@ -243,9 +260,14 @@ where
             Short('P') | Long("output-pid") => options.output_pid = true,
             Short('V') | Long("verbose") => options.verbose = true,
             Short('K') | Long("keep-orphans") => options.keep_orphans = true,
-            Short('R') | Long("no-recovery") => {
-                options.remarks.push("--no-recovery has no effect: no database file is kept".into());
+            Short('R') | Long("no-recovery") => options.no_recovery = true,
+            Long("state-dir") => options.state_dir = Some(file(&mut parser, "--state-dir")?),
+            Long("no-journal") => options.no_journal = true,
+            Long("keep") => {
+                let seconds = number(&mut parser, "--keep", TIMEOUT_MAX_SECONDS)?;
+                options.keep = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
             }
+            Long("dump-journal") => return Ok(Command::DumpJournal(file(&mut parser, "--dump-journal")?)),
             Short('I') | Long("internal-db") => internal_db(parser.optional_value().as_deref(), &mut options)?,
             Short('F') | Long("pid-file") => options.pid_file = Some(file(&mut parser, "--pid-file")?),
             Short('T') | Long("trace-file") => options.trace_file = Some(file(&mut parser, "--trace-file")?),

@@ -56,8 +56,15 @@ Behaviour:
       --priv-domid N        domain that may do everything (0)
       --event PORT          dom0's event channel port, in a domain of our own
 
+Surviving its own death:
+      --state-dir DIR       where the journal is (in the run directory)
+      --no-journal          keep none: a death of the daemon loses the store
+      --keep SEC            keep sockets and event channels for SEC seconds
+                            after a stop (60; 0 means never)
+  -R, --no-recovery         begin with a fresh store, whatever is there
+      --dump-journal FILE   print a log of a journal
+
 Accepted without effect, for older start scripts:
-  -R, --no-recovery         no database file is kept, so there is none to drop
   -I, --internal-db[=on|off]  the store is always kept in memory
 
 Not in this release:

@@ -1,7 +1,7 @@
 //! A connected socket, between the kernel and the engine.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -28,30 +28,10 @@ pub(crate) struct Client {
     blocked: bool,
     /// In the loop's list of clients to read from.
     pub(crate) listed: bool,
+    /// The keeper holds a copy of it.
+    pub(crate) kept: bool,
     /// In the loop's list of clients of which a short read was taken for the end of what there is.
     pub(crate) doubted: bool,
-}
-
-/// What reading came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// So many bytes came.
-    Bytes(usize),
-    /// None are there now.
-    Nothing,
-    /// The client sends no more.
-    End,
-    /// The connection is broken.
-    Broken,
-}
-
-/// What writing came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writing {
-    /// So many bytes left; the kernel takes no more now if that is not all.
-    Bytes(usize),
-    /// Nobody reads there any more.
-    Broken,
 }
 
 impl Client {
@@ -75,52 +55,31 @@ impl Client {
             blocked: false,
             listed: false,
             doubted: false,
+            kept: false,
         })
     }
 
-    /// Reads once into `buffer`. Less than a full buffer means that the kernel has no more, which saves asking again. It
-    /// is not always so (descriptors that are sent along end a read early), so the loop asks once more a while later.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Reading {
-        loop {
-            match self.stream.read(buffer) {
-                Ok(0) => {
-                    self.readable = false;
-                    self.ended = true;
-                    return Reading::End;
-                }
-                Ok(count) => {
-                    self.readable = self.closing || count == buffer.len();
-                    return Reading::Bytes(count);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return Reading::Nothing;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Reading::Broken,
-            }
-        }
+    /// Whether the kernel takes no more now, as far as is known.
+    pub(crate) fn blocked(&self) -> bool {
+        self.blocked
     }
 
-    /// Writes what the kernel takes of `bytes`. Where that is not all, asks to be told when it takes more, and is blocked
-    /// until then: most clients read, and being told of each time they do would cost a turn for every reply.
-    pub(crate) fn write(&mut self, bytes: &[u8], registry: &Registry) -> Writing {
-        let mut written = 0;
-        while !self.blocked && written < bytes.len() {
-            match self.stream.write(&bytes[written..]) {
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let interest = Interest::READABLE | Interest::WRITABLE;
-                    if registry.reregister(&mut self.stream, self.token, interest).is_err() {
-                        return Writing::Broken;
-                    }
-                    self.blocked = true;
-                }
-                Err(_) => return Writing::Broken,
-            }
-        }
-        Writing::Bytes(written)
+    /// Asks to be told when the kernel takes more, after it did not take all: most clients read, and being told of each
+    /// time they do would cost a turn for every reply.
+    ///
+    /// # Errors
+    /// If the kernel cannot wait for it.
+    pub(crate) fn block(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.reregister(&mut self.stream, self.token, Interest::READABLE | Interest::WRITABLE)?;
+        self.blocked = true;
+        Ok(())
+    }
+
+    /// Ends the connection though others hold copies of it.
+    pub(crate) fn end(&mut self, registry: &Registry) {
+        // Either fails only where nothing is left to end.
+        let _ = registry.deregister(&mut self.stream);
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
     /// Notes that the kernel takes bytes again. True where that was waited for.
@@ -132,5 +91,12 @@ impl Client {
             let _ = registry.reregister(&mut self.stream, self.token, Interest::READABLE);
         }
         waited
+    }
+}
+
+/// The socket, to be read from and written to.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }

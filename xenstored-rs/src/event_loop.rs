@@ -3,20 +3,26 @@
 //! One thread does everything. A turn reads once from each client that sent something, lets the engine serve each
 //! within its budget, does what the engine asks for, and sends all that came of it, each client's replies in one write.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use mio::net::UnixListener;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
 use tracing::{error, info, warn};
 use xen_ffi::process::trim_heap;
-use xenstore_core::{CloseReason, ConnId, DomId, Effect, Engine, Question, Time};
+use xenstore_core::{CloseReason, ConnId, DomId, Effect, Question, Time};
 use xenstore_wire::Op;
 
-use crate::client::{Client, Reading, Writing};
+use crate::client::Client;
+use crate::clock;
 use crate::effects::Effects;
 use crate::guests::{Guests, HostError};
+use crate::journal::{Compaction, Journaled, READ_SIZE, RingPosition, ShellState};
+use crate::keeper::{Key, Link};
+use crate::keeping::{Keeping, Orders};
 use crate::signals::{Signal, Signals};
 use crate::ticker::Ticker;
 use crate::turn_times::TurnTimes;
@@ -27,11 +33,11 @@ const SIGNALS: Token = Token(1);
 const TICKER: Token = Token(2);
 const GUESTS: Token = Token(3);
 
-/// Token of the client whose connection has index 0.
-const FIRST_CLIENT: usize = 4;
+const KEEPER: Token = Token(4);
+const COMPACTION: Token = Token(5);
 
-/// Bytes read from a client at a time.
-const READ_SIZE: usize = 16 << 10;
+/// Token of the client whose connection has index 0.
+const FIRST_CLIENT: usize = 6;
 
 /// Connections accepted in one turn; then those that are there come first.
 const ACCEPT_BUDGET: usize = 64;
@@ -67,7 +73,7 @@ pub(crate) struct EventLoop {
     /// None until everything else is served.
     listener: Option<UnixListener>,
     signals: Signals,
-    engine: Engine,
+    engine: Journaled,
     /// By index of the engine's connection.
     clients: Vec<Option<Client>>,
     /// Clients that may be read from.
@@ -79,6 +85,9 @@ pub(crate) struct EventLoop {
     ticker: Ticker,
     /// Rings and event channels, where domains are served.
     guests: Option<Guests>,
+    compaction: Compaction,
+    /// What is kept beyond the death of this process, where it is.
+    keeping: Option<Keeping>,
     /// Clients that send no more, until all that they sent is served.
     ended: Vec<ConnId>,
     accepting: Accepting,
@@ -88,8 +97,6 @@ pub(crate) struct EventLoop {
     turns: TurnTimes,
     /// When the heap is looked at next; none where nothing happened since.
     trim_at: Option<Duration>,
-    started: Instant,
-    buffer: Box<[u8]>,
 }
 
 impl EventLoop {
@@ -97,7 +104,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// If the kernel has no descriptors left.
-    pub(crate) fn new(mut signals: Signals, mut engine: Engine, effects: Effects) -> io::Result<Self> {
+    pub(crate) fn new(mut signals: Signals, mut engine: Journaled, effects: Effects) -> io::Result<Self> {
         let poll = Poll::new()?;
         poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
         engine.set_tracing(effects.wants_trace());
@@ -113,14 +120,14 @@ impl EventLoop {
             doubted: Vec::new(),
             ticker,
             guests: None,
+            keeping: None,
+            compaction: Compaction::default(),
             ended: Vec::new(),
             accepting: Accepting::Due,
             exhausted: false,
             effects,
             turns: TurnTimes::default(),
             trim_at: None,
-            started: Instant::now(),
-            buffer: vec![0; READ_SIZE].into_boxed_slice(),
         })
     }
 
@@ -147,6 +154,66 @@ impl EventLoop {
         Ok(())
     }
 
+    /// As [`EventLoop::serve_domains`], for the domains of a daemon that is gone. `channels` are its event channels,
+    /// where they were kept.
+    ///
+    /// # Errors
+    /// As [`EventLoop::serve_domains`].
+    pub(crate) fn serve_domains_again(
+        &mut self,
+        store_domid: DomId,
+        channels: Option<OwnedFd>,
+        state: &ShellState,
+    ) -> Result<(), HostError> {
+        let registry = self.poll.registry();
+        let guests = Guests::recover(registry, GUESTS, channels, state, &mut self.engine, store_domid)?;
+        self.guests = Some(guests);
+        self.ticker.wind();
+        Ok(())
+    }
+
+    /// Takes in the clients of a daemon that is gone, each with its connection's number among all that ever were.
+    /// Connections whose socket was not kept are closed.
+    pub(crate) fn take_in_kept(&mut self, kept: Vec<(u64, OwnedFd)>) {
+        let sockets: BTreeMap<u64, ConnId> =
+            self.engine.sockets().filter_map(|conn| Some((self.engine.life(conn)?, conn))).collect();
+        for (life, socket) in kept {
+            let stream = std::os::unix::net::UnixStream::from(socket);
+            let Some(&conn) = sockets.get(&life) else {
+                // It was closed, and the keeper not told any more.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                continue;
+            };
+            let taken = stream.set_nonblocking(true).and_then(|()| {
+                let (token, registry) = (Token(FIRST_CLIENT + conn.index()), self.poll.registry());
+                Client::register(mio::net::UnixStream::from_std(stream), conn, token, registry)
+            });
+            match taken {
+                Ok(client) => self.put_client(client),
+                Err(error) => warn!(%error, "a client of before the restart is lost"),
+            }
+        }
+        for conn in sockets.into_values() {
+            if self.client(conn).is_none() {
+                self.engine.close(conn);
+            }
+        }
+        info!(clients = self.clients.iter().flatten().count(), "clients go on");
+    }
+
+    fn put_client(&mut self, client: Client) {
+        let index = client.conn.index();
+        if self.clients.len() <= index {
+            self.clients.resize_with(index + 1, || None);
+        }
+        self.clients[index] = Some(client);
+    }
+
+    /// The end is near, and wanted. True where a keeper holds what there is from then on.
+    pub(crate) fn stopping(&mut self) -> bool {
+        self.keeping.as_ref().is_some_and(Keeping::stopping)
+    }
+
     /// Serves until a signal asks for the end.
     ///
     /// # Errors
@@ -159,19 +226,21 @@ impl EventLoop {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 polled => polled?,
             }
-            let began = self.started.elapsed();
+            let began = clock::now();
+            self.engine.begin_turn(Time(began));
             if !self.take_events(&events) {
                 self.effects.finish();
                 return Ok(());
             }
             let more = self.turn(Time(began));
-            let ended = self.started.elapsed();
+            let ended = clock::now();
             let took = ended.saturating_sub(began);
             self.turns.record(took);
             if took > LONG_TURN {
                 warn!(milliseconds = took.as_millis(), "a turn of the loop took long");
             }
             self.look_at_heap(ended);
+            self.compact(ended);
             timeout = self.timeout(more, ended);
         }
     }
@@ -189,6 +258,13 @@ impl EventLoop {
         }
     }
 
+    /// Makes the journal short where it has become long.
+    fn compact(&mut self, now: Duration) {
+        let guests = self.guests.as_ref();
+        let shell = || guests.map_or_else(Vec::new, Guests::shell_state);
+        self.compaction.start_if_due(&mut self.engine, shell, self.poll.registry(), COMPACTION, now);
+    }
+
     /// How long to wait for events.
     fn timeout(&self, more: bool, now: Duration) -> Option<Duration> {
         if more || !self.to_read.is_empty() || self.accepting == Accepting::Due {
@@ -196,7 +272,8 @@ impl EventLoop {
         }
         let retry = (self.accepting == Accepting::Paused).then_some(now + ACCEPT_RETRY);
         let engine = self.engine.next_deadline().map(|deadline| deadline.0);
-        let next = [retry, self.effects.next_deadline(), engine, self.trim_at].into_iter().flatten().min();
+        let compaction = self.compaction.next_deadline(&self.engine);
+        let next = [retry, self.effects.next_deadline(), engine, self.trim_at, compaction].into_iter().flatten().min();
         next.map(|next| next.saturating_sub(now))
     }
 
@@ -235,7 +312,10 @@ impl EventLoop {
                             self.list(conn);
                         }
                     }
+                    self.keep_grown();
                 }
+                KEEPER => self.keep_anew(),
+                COMPACTION => self.compaction.ended(&mut self.engine, self.poll.registry(), clock::now()),
                 Token(token) => {
                     let Some(client) = self.clients.get_mut(token - FIRST_CLIENT).and_then(Option::as_mut) else {
                         continue;
@@ -286,6 +366,8 @@ impl EventLoop {
             guests.send_signals();
         }
         self.end_clients();
+        self.keep_holders();
+        self.engine.end_turn();
         self.effects.end_turn(now);
         // Sending may have made room for requests that waited.
         self.engine.has_work() || self.guests.as_ref().is_some_and(Guests::has_work)
@@ -335,10 +417,11 @@ impl EventLoop {
         let token = Token(FIRST_CLIENT + conn.index());
         match Client::register(stream, conn, token, self.poll.registry()) {
             Ok(client) => {
-                if self.clients.len() <= conn.index() {
-                    self.clients.resize_with(conn.index() + 1, || None);
+                self.put_client(client);
+                if let (Some(keeping), Some(life)) = (&mut self.keeping, self.engine.life(conn)) {
+                    keeping.came(self.engine.now().0, conn, life);
+                    self.ticker.wind();
                 }
-                self.clients[conn.index()] = Some(client);
             }
             Err(error) => {
                 self.engine.close(conn);
@@ -370,19 +453,25 @@ impl EventLoop {
         if !client.readable || !self.engine.wants_input(conn) {
             return;
         }
-        match client.read(&mut self.buffer) {
-            Reading::Bytes(count) => {
+        match self.engine.receive_from(conn, client.as_fd(), now) {
+            Ok(0) => {
+                client.readable = false;
+                client.ended = true;
+                self.ended.push(conn);
+            }
+            Ok(count) => {
+                // Less than was asked for means that the kernel has no more, which saves asking again. It is not always so
+                // (descriptors that are sent along end a read early), so the loop asks once more a while later.
+                client.readable = client.closing || count == READ_SIZE;
                 if !client.readable && !client.doubted {
                     client.doubted = true;
                     self.doubted.push(conn);
                     self.ticker.wind();
                 }
                 self.list(conn);
-                self.engine.receive(conn, &self.buffer[..count], now);
             }
-            Reading::Nothing => {}
-            Reading::End => self.ended.push(conn),
-            Reading::Broken => self.drop_client(conn),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => client.readable = false,
+            Err(_) => self.drop_client(conn),
         }
     }
 
@@ -399,13 +488,20 @@ impl EventLoop {
             return;
         }
         let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else { return };
-        match client.write(self.engine.output(conn), self.poll.registry()) {
-            Writing::Bytes(count) => {
-                self.engine.sent(conn, count);
+        if client.blocked() {
+            self.engine.sent_nothing(conn);
+            return;
+        }
+        match self.engine.send_to(conn, client.as_fd()) {
+            Ok(all) => {
+                if !all && client.block(self.poll.registry()).is_err() {
+                    self.drop_client(conn);
+                    return;
+                }
                 // Reading may have waited for this.
                 self.list(conn);
             }
-            Writing::Broken => self.drop_client(conn),
+            Err(_) => self.drop_client(conn),
         }
     }
 
@@ -433,7 +529,7 @@ impl EventLoop {
             }
             Effect::Ask { conn, question: Question::Exist(domids) } => {
                 let existing = self.guests.as_ref().map(|guests| guests.existing(&domids)).unwrap_or_default();
-                self.engine.answer_existence(conn, &existing);
+                self.engine.answer_existence(conn, existing);
             }
             Effect::Ask { conn, question } => {
                 let answer = self.effects.answer(question);
@@ -466,8 +562,8 @@ impl EventLoop {
         match guests.introduce(&self.engine, domid, gfn, port) {
             Ok(prepared) => {
                 self.engine.answer(conn, Ok(xenstore_wire::OK.to_vec()));
-                let guest = self.engine.introduce(domid);
-                guests.introduced(guest, domid, prepared);
+                let guest = self.engine.introduce(prepared.reach, RingPosition::default());
+                guests.introduced(guest, prepared);
             }
             Err(error) => self.engine.answer(conn, Err(error)),
         }
@@ -494,7 +590,10 @@ impl EventLoop {
                 error!(client_pid, op, what, "the daemon failed at a request; its connection is closed");
             }
         }
-        client.write(self.engine.output(conn), self.poll.registry());
+        // A last attempt; how it goes changes nothing any more.
+        if !client.blocked() {
+            let _ = self.engine.send_to(conn, client.as_fd());
+        }
         self.drop_client(conn);
     }
 
@@ -513,12 +612,100 @@ impl EventLoop {
     }
 
     fn drop_client(&mut self, conn: ConnId) {
-        if let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::take) {
+        if let Some(mut client) = self.clients.get_mut(conn.index()).and_then(Option::take) {
+            if let (true, Some(keeping), Some(life)) = (client.kept, &mut self.keeping, self.engine.life(conn)) {
+                // The keeper's copy would keep the client waiting and the poll telling of it.
+                client.end(self.poll.registry());
+                keeping.let_go(Key::Client(life));
+            }
             drop(client);
             self.engine.close(conn);
             if self.accepting == Accepting::Paused {
                 self.accepting = Accepting::Due;
             }
+        }
+    }
+
+    /// Has everything that outlives this process kept from now on.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptors left.
+    pub(crate) fn keep_with(&mut self, orders: Orders, link: Option<Link>) -> io::Result<()> {
+        let held = link.is_some();
+        self.keeping = Some(Keeping::new(orders, KEEPER, link, self.poll.registry()));
+        // A keeper that was there before holds the clients that are there already.
+        self.clients.iter_mut().flatten().for_each(|client| client.kept = held);
+        self.keep_services()
+    }
+
+    fn keep_services(&self) -> io::Result<()> {
+        let Some(keeping) = &self.keeping else { return Ok(()) };
+        if let Some(listener) = &self.listener {
+            keeping.keep(Key::Listener, listener.as_fd());
+        }
+        if let Some(guests) = &self.guests {
+            keeping.keep_owned(Key::EventChannels, &guests.channels()?);
+        }
+        Ok(())
+    }
+
+    /// The keeper is gone: another is given all that it held.
+    fn keep_anew(&mut self) {
+        let Some(keeping) = &mut self.keeping else { return };
+        keeping.keeper_ended(self.poll.registry());
+        if let Err(error) = self.keep_services() {
+            warn!(%error, "event channels are not kept");
+        }
+        let kept: Vec<ConnId> =
+            self.clients.iter().flatten().filter(|client| client.kept).map(|client| client.conn).collect();
+        for conn in kept {
+            if let Some(client) = self.client(conn) {
+                client.kept = false;
+            }
+            self.keep_client(conn);
+        }
+    }
+
+    /// Has the clients kept that hold state since this turn.
+    fn keep_holders(&mut self) {
+        if self.keeping.is_none() {
+            return;
+        }
+        for at in 0..self.engine.touched().len() {
+            let conn = self.engine.touched()[at];
+            let unkept = self.clients.get(conn.index()).and_then(Option::as_ref).is_some_and(|client| !client.kept);
+            if unkept && self.engine.holds_state(conn) {
+                self.keep_client(conn);
+            }
+        }
+    }
+
+    /// Has the clients kept that are not young any more.
+    fn keep_grown(&mut self) {
+        let now = self.engine.now().0;
+        while let Some((conn, life)) = self.keeping.as_mut().and_then(|keeping| keeping.next_grown(now)) {
+            if self.engine.life(conn) == Some(life) {
+                self.keep_client(conn);
+            }
+        }
+        if let Some(keeping) = &mut self.keeping {
+            keeping.pay();
+            if keeping.has_young() {
+                self.ticker.wind();
+            }
+        }
+    }
+
+    fn keep_client(&mut self, conn: ConnId) {
+        let (Some(keeping), Some(life)) = (&mut self.keeping, self.engine.life(conn)) else { return };
+        let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut).filter(|client| !client.kept)
+        else {
+            return;
+        };
+        client.kept = keeping.keep(Key::Client(life), client.as_fd());
+        if !client.kept {
+            // The keeper is behind; the next second it may not be.
+            keeping.came(self.engine.now().0, conn, life);
         }
     }
 }

@@ -16,10 +16,15 @@ use xen_ffi::event_channel::{AcrossExec, BoundPort, EventChannels, Virq};
 use xen_ffi::foreign_memory::ForeignMemory;
 use xen_ffi::grant_table::GrantTable;
 use xen_ffi::ring::{ConnectionState, Ring, RingFault};
+use xen_ffi::shared_page::SharedPage;
 use xen_ffi::xen_files::{PORT_FILE, RING_FILE, map_own_ring, read_own_port};
 use xen_ffi::{GrantRef, Port};
-use xenstore_core::{CloseReason, ConnId, DomId, DomainEvent, Engine, Time, feature};
+use xenstore_core::{CloseReason, ConnId, DomId, DomainEvent, Time, feature};
 use xenstore_wire::XsError;
+
+use crate::journal::{Journaled, Reach, RingPosition};
+
+mod recovery;
 
 /// Grants that are mapped at most, as the C daemon sets it: every domain id that there can be.
 const MOST_GRANTS: u32 = 32_752;
@@ -34,6 +39,8 @@ struct Guest {
     conn: ConnId,
     ring: Ring,
     port: Option<BoundPort>,
+    /// How it was reached.
+    reach: Reach,
     /// Its ring is bad, and is left alone.
     ignored: bool,
     /// In the list of guests to look at.
@@ -51,6 +58,8 @@ struct Guest {
 #[derive(Debug)]
 pub(crate) struct Guests {
     channels: EventChannels,
+    /// They were another daemon's, with its ports bound.
+    channels_are_kept: bool,
     grants: GrantTable,
     foreign: Option<ForeignMemory>,
     virq: Option<BoundPort>,
@@ -73,7 +82,18 @@ impl Guests {
     /// # Errors
     /// Whatever the library said; without Xen, that there is none.
     pub(crate) fn open(registry: &Registry, token: Token) -> Result<Self, HostError> {
-        let channels = EventChannels::open(AcrossExec::Close)?;
+        Self::with_channels(registry, token, None, None)
+    }
+
+    /// As [`Guests::open`], with event channels of before, of which `virq` is the port of domains' states.
+    fn with_channels(
+        registry: &Registry,
+        token: Token,
+        kept: Option<EventChannels>,
+        virq: Option<Port>,
+    ) -> Result<Self, HostError> {
+        let channels_are_kept = kept.is_some();
+        let channels = kept.map_or_else(|| EventChannels::open(AcrossExec::Close), Ok)?;
         let fd = channels.as_fd();
         let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).map_err(HostError::from_errno)?);
         fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(HostError::from_errno)?;
@@ -82,7 +102,11 @@ impl Guests {
         grants.set_max_grants(MOST_GRANTS)?;
         // Only needed where a guest's ring is not granted.
         let foreign = ForeignMemory::open().ok();
-        let virq = match channels.bind_virq(Virq::DOMAIN_STATE) {
+        let bound = match virq.filter(|&port| channels.unmask(port).is_ok()) {
+            Some(port) => Ok(channels.adopt(port)),
+            None => channels.bind_virq(Virq::DOMAIN_STATE),
+        };
+        let virq = match bound {
             Ok(port) => Some(port),
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "deaths of domains will not be noticed");
@@ -91,6 +115,7 @@ impl Guests {
         };
         Ok(Self {
             channels,
+            channels_are_kept,
             grants,
             foreign,
             virq,
@@ -109,13 +134,14 @@ impl Guests {
     ///
     /// # Errors
     /// Where the kernel offers no ring, or its port cannot be bound.
-    pub(crate) fn serve_own_kernel(&mut self, engine: &mut Engine, domid: DomId) -> Result<(), HostError> {
+    pub(crate) fn serve_own_kernel(&mut self, engine: &mut Journaled, domid: DomId) -> Result<(), HostError> {
         let ring = Ring::new(map_own_ring(Path::new(RING_FILE))?);
         let remote = read_own_port(Path::new(PORT_FILE))?;
         let port = self.channels.bind_interdomain(xen(domid), remote)?;
         ring.set_features(feature::OFFERED);
-        let conn = engine.introduce(domid);
-        self.add(conn, domid, ring, port);
+        let reach = Reach { domid, remote, local: port.port(), gfn: 0, life: None };
+        let conn = engine.introduce(reach, position(&ring));
+        self.add(conn, reach, ring, port);
         // The kernel may have waited for this for long.
         self.signal(conn);
         self.list(conn);
@@ -129,7 +155,7 @@ impl Guests {
     /// What the host said, as near as the wire can tell.
     pub(crate) fn introduce(
         &mut self,
-        engine: &Engine,
+        engine: &Journaled,
         domid: DomId,
         gfn: u64,
         port: u32,
@@ -145,32 +171,36 @@ impl Guests {
             let bound = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
             self.by_port.insert(bound.port(), conn);
             let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
+            guest.reach = Reach { remote, local: bound.port(), ..guest.reach };
             guest.port = Some(bound);
             guest.ring.reset();
-            return Ok(Prepared::Known);
+            return Ok(Prepared { reach: guest.reach, fresh: None });
         }
-        let page = match self.grants.map(xen(domid), GrantRef::XENSTORE) {
-            Ok(page) => page,
-            Err(error) => match self.foreign.as_ref().map(|foreign| foreign.map(xen(domid), gfn)) {
-                Some(Ok(page)) => page,
-                _ => return Err(refused(domid, &error)),
-            },
-        };
-        let ring = Ring::new(page);
+        let ring = Ring::new(self.map(domid, gfn).map_err(|error| refused(domid, &error))?);
         let remote = ring.port().unwrap_or(Port(port));
         let port = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
-        if let Some(id) = self.states.get(xen(domid)).ok().and_then(|state| state.unique_id) {
+        let life = self.states.get(xen(domid)).ok().and_then(|state| state.unique_id);
+        if let Some(id) = life {
             self.lives.insert(domid, id);
         }
         ring.set_features(engine.features(domid));
         ring.reset();
-        Ok(Prepared::New { ring, port })
+        let reach = Reach { domid, remote, local: port.port(), gfn, life };
+        Ok(Prepared { reach, fresh: Some((ring, port)) })
+    }
+
+    /// Maps the page of a domain's ring: by its grant, or else by its frame.
+    fn map(&self, domid: DomId, gfn: u64) -> Result<SharedPage, xen_ffi::Error> {
+        self.grants.map(xen(domid), GrantRef::XENSTORE).or_else(|error| {
+            let foreign = self.foreign.as_ref().and_then(|foreign| foreign.map(xen(domid), gfn).ok());
+            foreign.ok_or(error)
+        })
     }
 
     /// Takes a domain in whose ring [`Guests::introduce`] prepared, once the engine knows it as `conn`.
-    pub(crate) fn introduced(&mut self, conn: ConnId, domid: DomId, prepared: Prepared) {
-        if let Prepared::New { ring, port } = prepared {
-            self.add(conn, domid, ring, port);
+    pub(crate) fn introduced(&mut self, conn: ConnId, prepared: Prepared) {
+        if let Some((ring, port)) = prepared.fresh {
+            self.add(conn, prepared.reach, ring, port);
         }
         // From here on the guest may go on at once, so all else is done before.
         if let Some(guest) = self.guest_mut(conn)
@@ -183,7 +213,7 @@ impl Guests {
     }
 
     /// Takes in the domains that run already and whose ring tells its port. Their rings go on as they are.
-    pub(crate) fn introduce_running(&mut self, engine: &mut Engine, own: DomId) {
+    pub(crate) fn introduce_running(&mut self, engine: &mut Journaled, own: DomId) {
         self.look_at_domains(engine);
         let running: Vec<DomId> = self.lives.keys().copied().filter(|&domid| domid != own).collect();
         for domid in running {
@@ -193,8 +223,10 @@ impl Guests {
             match self.channels.bind_interdomain(xen(domid), remote) {
                 Ok(port) => {
                     ring.set_features(engine.features(domid));
-                    let conn = engine.introduce(domid);
-                    self.introduced(conn, domid, Prepared::New { ring, port });
+                    let life = self.lives.get(&domid).copied();
+                    let reach = Reach { domid, remote, local: port.port(), gfn: 0, life };
+                    let conn = engine.introduce(reach, position(&ring));
+                    self.introduced(conn, Prepared { reach, fresh: Some((ring, port)) });
                     info!(domid = domid.0, "a running domain is introduced");
                 }
                 Err(error) => {
@@ -205,7 +237,7 @@ impl Guests {
     }
 
     /// Tells the engine what became of domains since this was last asked.
-    pub(crate) fn look_at_domains(&mut self, engine: &mut Engine) {
+    pub(crate) fn look_at_domains(&mut self, engine: &mut Journaled) {
         let mut states = match self.states.changes() {
             Ok(changes) => changes,
             Err(error) => {
@@ -255,7 +287,8 @@ impl Guests {
         domids.iter().filter(exists).copied().collect()
     }
 
-    fn add(&mut self, conn: ConnId, domid: DomId, ring: Ring, port: BoundPort) {
+    fn add(&mut self, conn: ConnId, reach: Reach, ring: Ring, port: BoundPort) {
+        let domid = reach.domid;
         self.by_domid.insert(domid, conn);
         self.by_port.insert(port.port(), conn);
         if self.guests.len() <= conn.index() {
@@ -266,6 +299,7 @@ impl Guests {
             conn,
             ring,
             port: Some(port),
+            reach,
             ignored: false,
             listed: false,
             signal: false,
@@ -314,7 +348,7 @@ impl Guests {
     }
 
     /// Takes the signals that came in.
-    pub(crate) fn take_signals(&mut self, engine: &mut Engine) {
+    pub(crate) fn take_signals(&mut self, engine: &mut Journaled) {
         let mut domains_changed = false;
         loop {
             let port = match self.channels.pending() {
@@ -386,7 +420,7 @@ impl Guests {
     }
 
     /// Looks at the guests whose turn has come: takes requests out of their rings.
-    pub(crate) fn serve(&mut self, engine: &mut Engine, now: Time) {
+    pub(crate) fn serve(&mut self, engine: &mut Journaled, now: Time) {
         for conn in std::mem::take(&mut self.held_back) {
             if engine.wants_input(conn) {
                 self.list(conn);
@@ -402,7 +436,7 @@ impl Guests {
         }
     }
 
-    fn look_at(&mut self, conn: ConnId, engine: &mut Engine, now: Time) {
+    fn look_at(&mut self, conn: ConnId, engine: &mut Journaled, now: Time) {
         let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::as_mut).filter(|guest| !guest.ignored)
         else {
             return;
@@ -423,11 +457,17 @@ impl Guests {
         }
         let Some(guest) = self.guest_mut(conn) else { return };
         let mut buffer = [0; RING_BYTES];
-        match guest.ring.read(&mut buffer) {
+        match guest.ring.peek(&mut buffer) {
             Ok(0) => {}
             Ok(count) => {
+                let bytes = &buffer[..count];
+                let mut at = position(&guest.ring);
+                at.requests = at.requests.wrapping_add(u32::try_from(count).unwrap_or(0));
+                // What is taken is recorded before the guest learns that it is.
+                engine.record_taken(conn, at, bytes);
+                guest.ring.raise_request_consumer(at.requests);
                 self.signal(conn);
-                engine.receive(conn, &buffer[..count], now);
+                engine.serve_taken(conn, bytes, now);
                 // What comes from now on is signalled. A guest that filled the ring may not have signalled all of it.
                 if count == RING_BYTES {
                     self.list(conn);
@@ -438,14 +478,15 @@ impl Guests {
     }
 
     /// Puts what waits for a guest into its ring, as far as there is room.
-    pub(crate) fn flush(&mut self, conn: ConnId, engine: &mut Engine) {
+    pub(crate) fn flush(&mut self, conn: ConnId, engine: &mut Journaled) {
         let Some(guest) = self.guest_mut(conn).filter(|guest| !guest.ignored) else { return };
         match guest.ring.write(engine.output(conn)) {
             Ok(count) => {
+                let at = position(&guest.ring);
                 if count > 0 {
                     self.signal(conn);
                 }
-                engine.sent(conn, count);
+                engine.put(conn, count, at);
             }
             Err(_) => engine.ring_failed(conn),
         }
@@ -475,16 +516,11 @@ impl Guests {
 
 /// A domain whose ring can be served.
 #[derive(Debug)]
-pub(crate) enum Prepared {
-    /// It is known already, and its port is bound anew.
-    Known,
-    /// It is new.
-    New {
-        /// Its ring.
-        ring: Ring,
-        /// The local end of its event channel.
-        port: BoundPort,
-    },
+pub(crate) struct Prepared {
+    /// How it is reached.
+    pub(crate) reach: Reach,
+    /// Its ring and the local end of its event channel, where it was not known before.
+    fresh: Option<(Ring, BoundPort)>,
 }
 
 /// What the host did not give.
@@ -502,6 +538,12 @@ impl HostError {
     fn from_errno(errno: nix::errno::Errno) -> Self {
         Self::Poll(errno.into())
     }
+}
+
+/// Where the server's indices of a ring are.
+fn position(ring: &Ring) -> RingPosition {
+    let indices = ring.indices();
+    RingPosition { requests: indices.request_consumer, replies: indices.reply_producer }
 }
 
 /// The number by which the host knows a domain.

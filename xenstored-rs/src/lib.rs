@@ -5,10 +5,14 @@
 pub mod cli;
 pub mod cli_help;
 mod client;
+mod clock;
 pub mod daemonise;
 mod effects;
 mod event_loop;
 mod guests;
+mod journal;
+mod keeper;
+mod keeping;
 mod listener;
 pub mod logging;
 pub mod notify;

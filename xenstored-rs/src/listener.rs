@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,24 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), ListenEr
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
     let made = fs::symlink_metadata(path).map_err(failed)?;
     Ok((listener, SocketFile { path: path.into(), device: made.dev(), inode: made.ino() }))
+}
+
+/// Listens on at a socket that another daemon listened at before; where its name is gone, anew.
+///
+/// # Errors
+/// As [`listen`].
+pub(crate) fn adopt(listener: OwnedFd, path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+    let failed = |source| ListenError::Io { path: path.into(), source };
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => {
+            let listener = std::os::unix::net::UnixListener::from(listener);
+            listener.set_nonblocking(true).map_err(failed)?;
+            let file = SocketFile { path: path.into(), device: there.dev(), inode: there.ino() };
+            Ok((UnixListener::from_std(listener), file))
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
+        _ => listen(path),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use tracing::{error, info, warn};
@@ -12,6 +13,9 @@ use crate::cli_help;
 use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
 use crate::event_loop::EventLoop;
+use crate::journal::{self, Start};
+use crate::keeper::{self, Kept, Link, LinkError};
+use crate::keeping::Orders;
 use crate::listener::{self, SocketFile};
 use crate::logging::{self, LogOptions};
 use crate::notify::Notifier;
@@ -68,13 +72,18 @@ impl<E: std::error::Error> From<E> for Stop {
 
 /// Runs the daemon with these arguments (without the program's name).
 pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
-    let options = match cli::parse(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|first| first == keeper::ARGUMENT) {
+        return keeper::main(arguments.into_iter().skip(1));
+    }
+    let options = match cli::parse(&arguments) {
         Ok(Command::Help) => return print(cli_help::help()),
         Ok(Command::Version) => return print(&cli_help::version()),
+        Ok(Command::DumpJournal(file)) => return dump_journal(&file),
         Ok(Command::Run(options)) => options,
         Err(error) => return fail(USAGE, &error.to_string()),
     };
-    match start(&options) {
+    match start(&options, &arguments) {
         Ok(code) => code,
         Err(Stop { status, message }) => fail(status, &message),
     }
@@ -95,8 +104,16 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
+/// Prints a file of a journal.
+fn dump_journal(file: &Path) -> ExitCode {
+    match journal::dump(file, &mut std::io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(FAILED, &Stop::new(&error).message),
+    }
+}
+
 /// What can be refused at once is, before the process leaves its terminal.
-fn start(options: &Options) -> Result<ExitCode, Stop> {
+fn start(options: &Options, arguments: &[OsString]) -> Result<ExitCode, Stop> {
     let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref())?;
     daemonise::close_to_others();
     files.create_missing()?;
@@ -124,8 +141,8 @@ fn start(options: &Options) -> Result<ExitCode, Stop> {
             Side::Launcher(Verdict::Failed { status, message }) => return Ok(fail(status, &message)),
         }
     };
-    match prepare(options, &files) {
-        Ok((pid_file, socket, events)) => Ok(serve(options, socket, pid_file, events, readiness, &notifier)),
+    match prepare(options, arguments, &files) {
+        Ok(prepared) => Ok(serve(options, prepared, readiness, &notifier)),
         Err(Stop { status, message }) => {
             if readiness.failed(status, &message) {
                 return Ok(ExitCode::from(status));
@@ -140,8 +157,20 @@ fn already_running(running: &PidFileError) -> ExitCode {
     fail(0, &running.to_string())
 }
 
+/// A daemon that could serve.
+#[derive(Debug)]
+struct Prepared {
+    pid_file: PidFile,
+    socket: SocketFile,
+    events: EventLoop,
+    /// How descriptors are kept, if they are.
+    keeper: Option<Orders>,
+    /// The keeper of before.
+    link: Option<Link>,
+}
+
 /// Everything that must work before anybody is served.
-fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, EventLoop), Stop> {
+fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<Prepared, Stop> {
     xen_ffi::process::ignore_sigpipe()?;
     let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
         running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
@@ -160,30 +189,59 @@ fn prepare(options: &Options, files: &RunDir) -> Result<(PidFile, SocketFile, Ev
         trace.set_file(files.resolve(file)?)?;
     }
     let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
-    let engine = Engine::new(config(options));
+    let (mut link, kept) = match keeper::fetch(&keeper::socket_path(&files.run_dir)) {
+        Ok((link, kept)) => (Some(link), kept),
+        Err(LinkError::Absent) => (None, Kept::default()),
+        Err(error) => {
+            warn!(error = &error as &dyn std::error::Error, "what was kept for this daemon is lost");
+            (None, Kept::default())
+        }
+    };
+    let Start { journaled, past } = journal::start(options, files, || Engine::new(config(options)))?;
+    if past.is_none()
+        && let Some(link) = link.take()
+    {
+        // What it holds belongs to a store that is no more.
+        let _ = link.dismiss();
+    }
+    let kept_listener = kept.listener.filter(|_| past.is_some());
     let cannot_start = |error: std::io::Error| Stop::because("the event loop cannot start", &error);
-    let mut events = EventLoop::new(signals, engine, Effects::new(trace, files.clone())).map_err(cannot_start)?;
+    let mut events = EventLoop::new(signals, journaled, Effects::new(trace, files.clone())).map_err(cannot_start)?;
     // Whoever sees the socket may take the kernel's ring for served, so it comes last; but where somebody else listens
     // there, the rings are that one's.
-    listener::clear(&files.socket)?;
-    if options.mode == Mode::Host {
-        events.serve_domains(DomId(options.master_domid))?;
+    if kept_listener.is_none() {
+        listener::clear(&files.socket)?;
     }
-    let (listener, socket) = listener::listen(&files.socket)?;
+    let own = DomId(options.master_domid);
+    match past {
+        None if options.mode == Mode::Host => events.serve_domains(own)?,
+        None => {}
+        Some(state) => {
+            events.take_in_kept(kept.clients);
+            if options.mode == Mode::Host {
+                events.serve_domains_again(own, kept.event_channels, &state)?;
+            }
+        }
+    }
+    let (listener, socket) = match kept_listener {
+        Some(listener) => listener::adopt(listener, &files.socket)?,
+        None => listener::listen(&files.socket)?,
+    };
     events.serve_sockets(listener).map_err(cannot_start)?;
+    let keeper = options.keep.filter(|_| !options.no_journal).map(|wait| Orders {
+        socket: keeper::socket_path(&files.run_dir),
+        store: files.socket.clone(),
+        wait,
+        program: std::env::current_exe().unwrap_or_else(|_| "xenstored-rs".into()),
+        arguments: arguments.to_vec(),
+    });
     info!(socket = %files.socket.display(), "listening");
-    Ok((pid_file, socket, events))
+    Ok(Prepared { pid_file, socket, events, keeper, link })
 }
 
 /// Reports readiness and serves until the end.
-fn serve(
-    options: &Options,
-    socket: SocketFile,
-    pid_file: PidFile,
-    mut events: EventLoop,
-    readiness: Readiness,
-    notifier: &Notifier,
-) -> ExitCode {
+fn serve(options: &Options, prepared: Prepared, readiness: Readiness, notifier: &Notifier) -> ExitCode {
+    let Prepared { pid_file, socket, mut events, keeper, link } = prepared;
     if options.no_fork && options.output_pid {
         print(&format!("{}\n", std::process::id()));
     }
@@ -196,11 +254,19 @@ fn serve(
         error!(%error, "the start cannot be reported");
         return ExitCode::from(FAILED);
     }
+    // Only now: the keeper outlives this process and must not hold a terminal that this one has left.
+    if let Some(orders) = keeper
+        && let Err(error) = events.keep_with(orders, link)
+    {
+        warn!(%error, "event channels are not kept");
+    }
     let ran = events.run();
+    let kept = events.stopping();
     if let Err(error) = notifier.stopping() {
         warn!(%error, "the service manager cannot be told");
     }
-    if let Err(error) = socket.remove() {
+    // Clients may go on connecting while the keeper waits for the next daemon.
+    if !kept && let Err(error) = socket.remove() {
         warn!(%error, "the socket stays");
     }
     if let Err(error) = pid_file.remove() {

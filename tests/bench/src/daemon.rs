@@ -127,7 +127,15 @@ impl Ground {
         let pid_file = text(&dir.join("pid"));
         let mut socket = dir.join("socket");
         match kind {
-            Kind::Ours => words.extend([text(program), "-D".into(), "-N".into(), "--pid-file".into(), pid_file]),
+            Kind::Ours => words.extend([
+                text(program),
+                "-D".into(),
+                "-N".into(),
+                "--keep".into(),
+                "0".into(),
+                "--pid-file".into(),
+                pid_file,
+            ]),
             Kind::C => words.extend([text(program), "-N".into(), "--pid-file".into(), pid_file]),
             Kind::Floor => words.extend([text(program), "floor".into(), text(&socket)]),
             Kind::O => {

@@ -654,6 +654,18 @@ impl Engine {
         self.now = now;
     }
 
+    /// The connection of an introduced domain's ring.
+    #[must_use]
+    pub fn guest_connection(&self, domid: DomId) -> Option<ConnId> {
+        self.domains.get(domid).and_then(|domain| domain.connection)
+    }
+
+    /// The open socket connections, in the order of their numbers.
+    pub fn sockets(&self) -> impl Iterator<Item = ConnId> {
+        let sockets = self.connections.iter().filter(|(_, connection)| connection.kind == ConnectionKind::Socket);
+        sockets.filter_map(|(index, _)| u32::try_from(index).ok().map(ConnId))
+    }
+
     /// Number of a connection among all that ever were; none where it is closed.
     #[must_use]
     pub fn life(&self, conn: ConnId) -> Option<u64> {

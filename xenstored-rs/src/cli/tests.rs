@@ -121,7 +121,6 @@ fn domain_ids_and_the_port_have_long_forms() {
 #[case::on(&["--internal-db=on"], 0)]
 #[case::joined(&["-Ioff"], 1)]
 #[case::off(&["--internal-db=off"], 1)]
-#[case::no_recovery(&["-R"], 1)]
 fn options_of_older_releases_are_harmless(#[case] arguments: &[&str], #[case] remarks: usize) {
     let options = options(arguments);
     assert_eq!(options.remarks.len(), remarks);

@@ -1,0 +1,3 @@
+//! The daemon dies and comes back: what it had promised holds.
+
+mod sockets;

@@ -1,0 +1,174 @@
+//! Socket clients and the store, over a SIGKILL of the daemon.
+
+use xenstore_wire::Op;
+use xenstored_tests::{Backend, Client, Daemon, Event, Starter, wait};
+
+/// With a keeper, so that sockets outlive the daemon.
+fn kept() -> Starter {
+    Starter::new(Backend::Ours).arg("--keep").arg("5")
+}
+
+/// Without, so that clients have to connect again.
+fn unkept() -> Starter {
+    Starter::new(Backend::Ours)
+}
+
+fn ok(client: &mut Client, op: Op, payload: &[u8]) -> Vec<u8> {
+    client.request(op, payload).unwrap_or_else(|error| panic!("{op:?}: {error}"))
+}
+
+/// Waits until the daemon has its clients kept: those that hold state are at once.
+fn keeper_holds(daemon: &Daemon, clients: usize) {
+    // Standard streams, the link, its socket and the listener are there without any client.
+    let most = |pid: &u32| xenstored_tests::process::descriptors(*pid);
+    wait::until("the keeper holds the clients", || {
+        daemon.keepers().iter().map(most).max().is_some_and(|count| count >= clients + 6)
+    });
+}
+
+#[test]
+fn what_was_written_is_there_after_a_kill() {
+    let starter = unkept();
+    let mut daemon = unkept().start();
+    let mut client = daemon.connect();
+    for number in 0..500 {
+        ok(&mut client, Op::Write, format!("/a/{}/{number}\0value {number}", number % 7).as_bytes());
+    }
+    ok(&mut client, Op::Rm, b"/a/3\0");
+    ok(&mut client, Op::SetPerms, b"/a/5\0n7\0r9\0");
+    let before = ok(&mut client, Op::Directory, b"/a/4\0");
+    daemon.restart(&starter);
+    let mut client = daemon.connect();
+    assert_eq!(ok(&mut client, Op::Directory, b"/a/4\0"), before);
+    assert_eq!(ok(&mut client, Op::Read, b"/a/4/494\0"), b"value 494");
+    assert_eq!(client.request(Op::Read, b"/a/3/3\0"), Err("ENOENT".into()));
+    assert_eq!(ok(&mut client, Op::GetPerms, b"/a/5\0"), b"n7\0r9\0");
+    daemon.restart(&starter);
+    let mut client = daemon.connect();
+    assert_eq!(ok(&mut client, Op::Read, b"/a/4/494\0"), b"value 494", "a second time");
+}
+
+#[test]
+fn a_kept_client_goes_on_with_its_watches_and_transactions() {
+    let starter = kept();
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Write, b"/x\x000");
+    ok(&mut client, Op::Watch, b"/x\0token\0");
+    assert_eq!(client.event(), Ok(Event::new("/x", "token")));
+    let id = client.start_transaction();
+    assert_eq!(client.request_in(id, Op::Write, b"/y\0inside"), Ok(b"OK\0".to_vec()));
+    keeper_holds(&daemon, 1);
+    daemon.restart(&starter);
+    assert_eq!(client.request_in(id, Op::Read, b"/y\0"), Ok(b"inside".to_vec()));
+    assert_eq!(client.request(Op::Read, b"/y\0"), Err("ENOENT".into()));
+    assert_eq!(client.request_in(id, Op::TransactionEnd, b"T\0"), Ok(b"OK\0".to_vec()));
+    let mut other = daemon.connect();
+    ok(&mut other, Op::Write, b"/x\x001");
+    assert_eq!(client.event(), Ok(Event::new("/x", "token")));
+    assert_eq!(ok(&mut other, Op::Read, b"/y\0"), b"inside");
+}
+
+#[test]
+fn half_a_request_is_finished_after_a_kill() {
+    let starter = kept();
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    keeper_holds(&daemon, 1);
+    let mut bytes = Vec::new();
+    xenstore_wire::put_message(&mut bytes, Op::Write.number(), 77, 0, b"/half\0whole");
+    client.send_raw(&bytes[..21]).unwrap();
+    // Another's request after it shows that the half was taken.
+    ok(&mut daemon.connect(), Op::Read, b"/\0");
+    daemon.restart(&starter);
+    client.send_raw(&bytes[21..]).unwrap();
+    assert_eq!(client.reply().unwrap().header.req_id, 77);
+    assert_eq!(ok(&mut client, Op::Read, b"/half\0"), b"whole");
+}
+
+#[test]
+fn a_daemon_that_dies_is_replaced_by_its_keeper() {
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    ok(&mut client, Op::Write, b"/before\0value");
+    keeper_holds(&daemon, 1);
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    daemon.wait();
+    assert_eq!(ok(&mut client, Op::Read, b"/before\0"), b"value", "{}", daemon.log());
+}
+
+#[test]
+fn a_keeper_that_dies_is_replaced_by_its_daemon() {
+    let starter = kept();
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    keeper_holds(&daemon, 1);
+    let first = daemon.keepers();
+    for &pid in &first {
+        let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    wait::until("another keeper is there", || daemon.keepers().iter().any(|pid| !first.contains(pid)));
+    keeper_holds(&daemon, 1);
+    daemon.restart(&starter);
+    ok(&mut client, Op::Write, b"/w\0after");
+}
+
+#[test]
+fn a_client_that_goes_is_let_go() {
+    let daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    keeper_holds(&daemon, 1);
+    let held = |daemon: &Daemon| daemon.keepers().iter().map(|pid| xenstored_tests::process::descriptors(*pid)).max();
+    let with = held(&daemon);
+    drop(client);
+    wait::until("the keeper lets go", || held(&daemon) < with);
+}
+
+#[test]
+fn with_no_recovery_the_store_is_fresh() {
+    let mut daemon = unkept().start();
+    ok(&mut daemon.connect(), Op::Write, b"/old\0value");
+    daemon.restart(&unkept().arg("--no-recovery"));
+    assert_eq!(daemon.connect().request(Op::Read, b"/old\0"), Err("ENOENT".into()));
+}
+
+#[test]
+fn an_orderly_stop_and_a_start_lose_nothing() {
+    let starter = kept();
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    assert_eq!(client.event(), Ok(Event::new("/w", "t")));
+    keeper_holds(&daemon, 1);
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.wait();
+    // Nobody answers, and nothing is refused.
+    client.send(Op::Write.number(), 0, b"/w\0meanwhile").unwrap();
+    let mut late = daemon.connect();
+    late.send(Op::Read.number(), 0, b"/w\0").unwrap();
+    daemon.restart(&starter);
+    assert_eq!(client.reply().unwrap().payload, b"OK\0");
+    assert_eq!(client.event(), Ok(Event::new("/w", "t")));
+    assert!(late.reply().is_ok());
+}
+
+#[test]
+fn many_requests_between_two_kills_and_a_short_journal() {
+    let starter = unkept();
+    let mut daemon = unkept().start();
+    for round in 0..3 {
+        let mut client = daemon.connect();
+        let value = vec![b'v'; 3000];
+        for number in 0..200u32 {
+            ok(&mut client, Op::Write, &[format!("/big/{number}\0").as_bytes(), &value].concat());
+        }
+        ok(&mut client, Op::Write, format!("/round\0{round}").as_bytes());
+        daemon.restart(&starter);
+        assert_eq!(ok(&mut daemon.connect(), Op::Read, b"/round\0"), round.to_string().as_bytes());
+    }
+}

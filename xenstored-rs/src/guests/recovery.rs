@@ -1,0 +1,207 @@
+//! Guests after a death of the daemon: their rings are mapped again and go on where they stood.
+//!
+//! Rings survive by themselves, since their indices are in the guest's page. What the journal knows of a ring is where
+//! the streams stood at the last record; what the page says beyond that was done by the call that the death cut off.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use mio::{Registry, Token};
+use tracing::{info, warn};
+use xen_ffi::event_channel::{BoundPort, EventChannels};
+use xen_ffi::ring::{Indices, Ring};
+use xen_ffi::xen_files::{RING_FILE, map_own_ring};
+use xenstore_core::{ConnId, DomId, DomainEvent};
+
+use super::{Guests, HostError, RING_BYTES, position, xen};
+use crate::journal::{HostPorts, Journaled, Reach, RingPosition, ShellState};
+
+/// How much of a ring's page follows from what the journal knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plausible {
+    /// It goes on, and so many bytes of what waits were put into it already.
+    Yes { put: u32 },
+    /// The guest began afresh.
+    No,
+}
+
+/// Judges a ring's indices: `at` is where the journal left it, and `waiting` bytes were to be put next.
+fn judge(indices: Indices, at: RingPosition, waiting: usize) -> Plausible {
+    let most = u32::try_from(RING_BYTES).unwrap_or(u32::MAX);
+    // The journal may know of more than was taken out of the ring, never of less.
+    let ahead = at.requests.wrapping_sub(indices.request_consumer);
+    let unread = indices.request_producer.wrapping_sub(at.requests);
+    let put = indices.reply_producer.wrapping_sub(at.replies);
+    let unseen = indices.reply_producer.wrapping_sub(indices.reply_consumer);
+    let fits = usize::try_from(put).is_ok_and(|put| put <= waiting);
+    if ahead <= most && unread <= most && put <= most && unseen <= most && fits {
+        Plausible::Yes { put }
+    } else {
+        Plausible::No
+    }
+}
+
+impl Guests {
+    /// Opens what the host offers, as [`Guests::open`], and goes on with the guests of a daemon that died. With its event
+    /// channels all ports are bound still; without them they are bound again.
+    ///
+    /// # Errors
+    /// As [`Guests::open`]. A guest that cannot be reached is no error: it may have died meanwhile.
+    pub(crate) fn recover(
+        registry: &Registry,
+        token: Token,
+        channels: Option<OwnedFd>,
+        state: &ShellState,
+        engine: &mut Journaled,
+        own: DomId,
+    ) -> Result<Self, HostError> {
+        let kept = channels.map(EventChannels::from_fd).transpose()?;
+        let virq = kept.as_ref().and(state.ports.domain_state);
+        let mut guests = Self::with_channels(registry, token, kept, virq)?;
+        engine.host_ports(guests.ports());
+        for (&domid, &reach) in &state.reached {
+            let Some(conn) = engine.guest_connection(domid) else { continue };
+            let at = state.positions.get(&conn).copied().unwrap_or_default();
+            match guests.reattach(conn, reach, at, engine, own) {
+                Ok(()) => {}
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(domid = domid.0, error, "a domain of before the restart cannot be served");
+                }
+            }
+        }
+        info!(guests = guests.by_domid.len(), "guests go on");
+        guests.look_for_the_dead(engine, own);
+        guests.look_at_domains(engine);
+        Ok(guests)
+    }
+
+    fn reattach(
+        &mut self,
+        conn: ConnId,
+        reach: Reach,
+        at: RingPosition,
+        engine: &mut Journaled,
+        own: DomId,
+    ) -> Result<(), xen_ffi::Error> {
+        let domid = reach.domid;
+        let page = if domid == own { map_own_ring(Path::new(RING_FILE))? } else { self.map(domid, reach.gfn)? };
+        let ring = Ring::new(page);
+        let port = self.rebind(reach)?;
+        if port.port() != reach.local {
+            engine.rebound(Reach { local: port.port(), ..reach });
+        }
+        let reach = Reach { local: port.port(), ..reach };
+        if let Some(life) = reach.life {
+            self.lives.insert(domid, life);
+        }
+        let indices = ring.indices();
+        match judge(indices, at, engine.output(conn).len()) {
+            Plausible::Yes { put } => {
+                if indices.request_consumer != at.requests {
+                    ring.raise_request_consumer(at.requests);
+                }
+                if put > 0 {
+                    engine.put(conn, put as usize, position(&ring));
+                }
+            }
+            Plausible::No => {
+                warn!(domid = domid.0, ?indices, ?at, "a domain began its ring afresh; what waited for it is dropped");
+                engine.introduce(reach, position(&ring));
+            }
+        }
+        self.add(conn, reach, ring, port);
+        // Signals may be lost: each side looks once.
+        self.signal(conn);
+        self.list(conn);
+        Ok(())
+    }
+
+    /// The local port of a guest: the one of before where it is bound still.
+    fn rebind(&self, reach: Reach) -> Result<BoundPort, xen_ffi::Error> {
+        if self.channels_are_kept && self.channels.unmask(reach.local).is_ok() {
+            return Ok(self.channels.adopt(reach.local));
+        }
+        self.channels.bind_interdomain(xen(reach.domid), reach.remote)
+    }
+
+    /// Tells the engine of domains that went while no daemon was there.
+    fn look_for_the_dead(&mut self, engine: &mut Journaled, own: DomId) {
+        let known: Vec<DomId> = engine.known_domains().into_iter().filter(|&domid| domid != own).collect();
+        let mut gone = Vec::new();
+        for domid in known {
+            let before = self.lives.get(&domid).copied();
+            let Ok(state) = self.states.get(xen(domid)) else { continue };
+            let other = state.unique_id.is_some() && before.is_some() && before != state.unique_id;
+            if state.life >= xen_ffi::domain_state::Life::Dead || other {
+                self.lives.remove(&domid);
+                gone.push(domid);
+            }
+        }
+        engine.domain_event(DomainEvent::Gone(gone));
+    }
+
+    /// What must be known of this daemon's own ports, should it die.
+    pub(crate) fn ports(&self) -> HostPorts {
+        HostPorts { domain_state: self.virq.as_ref().map(BoundPort::port) }
+    }
+
+    /// What an image must tell of the guests: how each is reached and where its ring stands.
+    pub(crate) fn shell_state(&self) -> Vec<u8> {
+        let guests = self.guests.iter().flatten();
+        ShellState::encode(self.ports(), guests.map(|guest| (guest.conn, guest.reach, position(&guest.ring))))
+    }
+
+    /// A second descriptor of the event channels, to be kept beyond this process.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptors left.
+    pub(crate) fn channels(&self) -> io::Result<OwnedFd> {
+        use std::os::fd::AsFd;
+        self.channels.as_fd().try_clone_to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn indices(request_consumer: u32, request_producer: u32, reply_consumer: u32, reply_producer: u32) -> Indices {
+        Indices { request_consumer, request_producer, reply_consumer, reply_producer }
+    }
+
+    #[test]
+    fn what_the_journal_left_goes_on() {
+        let at = RingPosition { requests: 100, replies: 500 };
+        assert_eq!(judge(indices(100, 100, 500, 500), at, 0), Plausible::Yes { put: 0 });
+        assert_eq!(judge(indices(60, 180, 480, 519), at, 19), Plausible::Yes { put: 19 });
+        assert_eq!(
+            judge(indices(100, 1124, 0, 1024), RingPosition { requests: 100, replies: 0 }, 1024),
+            Plausible::Yes { put: 1024 }
+        );
+        let wrapped = RingPosition { requests: 10, replies: 5 };
+        assert_eq!(judge(indices(u32::MAX - 20, 10, 0, 5), wrapped, 0), Plausible::Yes { put: 0 });
+    }
+
+    #[test]
+    fn what_cannot_follow_is_a_fresh_start() {
+        let at = RingPosition { requests: 5000, replies: 7000 };
+        for (indices, waiting) in [
+            (indices(0, 0, 0, 0), 0),
+            (indices(5000, 5000, 7000, 7001), 0),
+            (indices(5000, 5000, 7000, 8025), 4096),
+            (indices(5001, 5001, 7000, 7000), 0),
+            (indices(5000, 6025, 7000, 7000), 0),
+            (indices(5000, 4999, 7000, 7000), 0),
+            (indices(5000, 5000, 0, 7000), 0),
+        ] {
+            assert_eq!(judge(indices, at, waiting), Plausible::No, "{indices:?}");
+        }
+    }
+
+    #[test]
+    fn ports_are_numbers_from_one_on() {
+        assert_eq!(HostPorts::default(), HostPorts { domain_state: None::<xen_ffi::Port> });
+    }
+}

@@ -1,0 +1,14 @@
+//! How the store outlives the daemon: the engine's calls are written down before they are made.
+
+mod compaction;
+mod journaled;
+mod record;
+mod recovery;
+mod start;
+mod state;
+
+pub(crate) use compaction::Compaction;
+pub(crate) use journaled::{Journaled, READ_SIZE};
+pub(crate) use record::{HostPorts, Reach, RingPosition};
+pub(crate) use start::{Start, dump, start};
+pub(crate) use state::ShellState;

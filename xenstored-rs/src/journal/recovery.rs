@@ -1,0 +1,159 @@
+//! From the journal of a daemon that is gone to the engine as it was.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing::{info, warn};
+use xenstore_core::{ConnId, Engine, ImageError, Time};
+use xenstore_journal::{Directory, Image, Log, Plan};
+
+use super::record::{Record, RingPosition};
+use super::state::ShellState;
+
+/// Deaths in a row at one request after which it is not executed again.
+const DEATHS: u64 = 2;
+
+/// The store as it was, and the log that goes on.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// The engine.
+    pub(crate) engine: Engine,
+    /// What the shell knew.
+    pub(crate) state: ShellState,
+    /// The last log, to go on with.
+    pub(crate) log: Log,
+}
+
+/// Why a journal cannot be gone on with. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecoveryError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    Journal(#[from] xenstore_journal::Error),
+    /// An image that does not tell an engine.
+    #[error("image {number} of the journal cannot be read")]
+    Image {
+        /// The image, or the log that begins with it.
+        number: u64,
+        /// What is wrong.
+        source: ImageError,
+    },
+    /// An image whose other part is damaged.
+    #[error("the shell's part of image {number} of the journal is damaged")]
+    Shell {
+        /// The image.
+        number: u64,
+    },
+    /// A record that tells nothing, or nothing that can have been.
+    #[error("{} is damaged at byte {offset}: {what}", path.display())]
+    Record {
+        /// The log.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+}
+
+/// Goes through the journal in `directory`; `None` where there is none of this boot.
+///
+/// # Errors
+/// If it is damaged, or of a newer version.
+pub(crate) fn recover(directory: &Directory) -> Result<Option<Recovered>, RecoveryError> {
+    let found = directory.newest()?;
+    for file in &found.other_boot {
+        info!(file = %file.display(), "a journal of another boot is of no use");
+    }
+    for file in &found.damaged {
+        warn!(file = %file.display(), "a damaged image is passed over for an older one");
+    }
+    found.plan.map(|plan| follow(directory, &plan)).transpose()
+}
+
+fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError> {
+    let mut past = match plan.image {
+        Some(number) => {
+            let image = Image::open(directory, number)?;
+            let (shell, engine) = split(image.content()).ok_or(RecoveryError::Shell { number })?;
+            let state = ShellState::decode(shell).ok_or(RecoveryError::Shell { number })?;
+            let engine = Engine::restore(engine).map_err(|source| RecoveryError::Image { number, source })?;
+            Some((engine, state))
+        }
+        None => None,
+    };
+    let mut replayed = 0usize;
+    let mut last = None;
+    for &number in &plan.logs {
+        // The last one gets a record of the call that the death cut off, so it is opened to be written.
+        let log = Log::open(directory, number)?;
+        replayed += replay(&log, &mut past)?;
+        last = Some(log);
+    }
+    let (Some(log), Some((mut engine, state))) = (last, past) else {
+        return Err(RecoveryError::Record {
+            path: directory.path().into(),
+            offset: 0,
+            what: "a journal without a beginning",
+        });
+    };
+    engine.resume();
+    info!(records = replayed, connections = engine.connection_count(), "the store is as it was");
+    Ok(Recovered { engine, state, log })
+}
+
+/// The two parts of an image: what the shell knows, with its length before it, and the engine.
+fn split(content: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = content.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)
+}
+
+/// Makes the calls that a log tells of; returns how many.
+fn replay(log: &Log, past: &mut Option<(Engine, ShellState)>) -> Result<usize, RecoveryError> {
+    let mut count = 0;
+    let mut seen: BTreeMap<ConnId, u64> = BTreeMap::new();
+    let suspect = log.count_death().filter(|suspect| suspect.deaths >= DEATHS);
+    for record in log.records() {
+        let record = record?;
+        let damaged = |what| RecoveryError::Record { path: log.path().into(), offset: record.offset, what };
+        let call = Record::decode(record.kind, record.payload).ok_or_else(|| damaged("a record of no known kind"))?;
+        let conn = ConnId::from_number(record.conn);
+        if let Record::Began(image) = call {
+            if past.is_some() {
+                return Err(damaged("a beginning that is not at the beginning"));
+            }
+            let engine =
+                Engine::restore(image).map_err(|source| RecoveryError::Image { number: log.number(), source })?;
+            *past = Some((engine, ShellState::default()));
+            continue;
+        }
+        let Some((engine, state)) = past else { return Err(damaged("a journal without a beginning")) };
+        if let Some(suspect) = suspect {
+            engine.refuse(suspect.number);
+        }
+        engine.set_now(Time(Duration::from_nanos(record.time)));
+        if let Record::Taken(..) | Record::Put(..) = call {
+            seen.insert(conn, record.offset);
+        }
+        if let Record::Introduced(reach, _) = call {
+            state.replay(engine, conn, call).map_err(damaged)?;
+            if let Some(conn) = engine.guest_connection(reach.domid) {
+                seen.insert(conn, record.offset);
+            }
+        } else {
+            state.replay(engine, conn, call).map_err(damaged)?;
+        }
+        count += 1;
+    }
+    // Turns that left no record moved rings all the same.
+    if let Some((_, state)) = past {
+        for (conn, at) in &mut state.positions {
+            let newer = log.position(conn.number()).filter(|kept| seen.get(conn).is_none_or(|&seen| kept.at > seen));
+            if let Some(kept) = newer {
+                *at = RingPosition::from_word(kept.value);
+            }
+        }
+    }
+    Ok(count)
+}

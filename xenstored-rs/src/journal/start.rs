@@ -1,0 +1,147 @@
+//! What a daemon starts with: a fresh store, or that of a daemon that is gone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tracing::warn;
+use xenstore_core::{DomainEvent, Engine};
+use xenstore_journal::{Directory, Log, LogFile, Record as Written};
+
+use super::journaled::{Journaled, WRITER};
+use super::record::Record;
+use super::recovery::{Recovered, RecoveryError, recover};
+use super::state::ShellState;
+use crate::cli::Options;
+use crate::run_dir::RunDir;
+
+/// Name of the journal's directory in the run directory.
+const DIRECTORY: &str = "journal";
+
+/// The engine to serve with.
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// The engine behind its journal.
+    pub(crate) journaled: Journaled,
+    /// What the shell of the daemon before knew, where there was one.
+    pub(crate) past: Option<ShellState>,
+}
+
+/// Why there is nothing to start with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// What an earlier daemon left cannot be gone on with.
+    #[error("the store of before cannot be recovered (--no-recovery begins with a fresh one)")]
+    Recovery(#[from] RecoveryError),
+    /// There is no memory for a log.
+    #[error("no memory for a log")]
+    Memory(#[source] io::Error),
+}
+
+/// Goes on where an earlier daemon of this boot ended, or begins afresh with the engine of `fresh`.
+///
+/// # Errors
+/// Where the journal is damaged, or written by a newer version: nothing of it is changed then. A directory that cannot
+/// be written is no error: the store is served without a journal, and the log says so.
+pub(crate) fn start(options: &Options, files: &RunDir, fresh: impl FnOnce() -> Engine) -> Result<Start, StartError> {
+    if options.no_journal {
+        let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
+        return Ok(Start { journaled: Journaled::new(fresh(), log, None), past: None });
+    }
+    let directory = match Directory::open(&place(options, files)) {
+        Ok(directory) => directory,
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            warn!(error, "there is no journal: the death of the daemon will lose the store");
+            let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
+            return Ok(Start { journaled: Journaled::new(fresh(), log, None), past: None });
+        }
+    };
+    if options.no_recovery {
+        clear(&directory);
+    } else if let Some(Recovered { engine, state, log }) = recover(&directory)? {
+        let mut journaled = Journaled::new(engine, log, Some(directory));
+        // Should this daemon die too, the next need not go through all of that again.
+        journaled.compact_soon();
+        return Ok(Start { journaled, past: Some(state) });
+    } else {
+        clear(&directory);
+    }
+    let engine = fresh();
+    let journaled = match Log::first(&directory, WRITER) {
+        Ok(log) => {
+            let mut journaled = Journaled::new(engine, log, Some(directory));
+            journaled.begin();
+            journaled
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            warn!(error, "there is no journal: the death of the daemon will lose the store");
+            let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
+            Journaled::new(engine, log, None)
+        }
+    };
+    Ok(Start { journaled, past: None })
+}
+
+fn place(options: &Options, files: &RunDir) -> PathBuf {
+    options.state_dir.clone().unwrap_or_else(|| files.run_dir.join(DIRECTORY))
+}
+
+/// Removes what is of no use any more.
+pub(super) fn clear(directory: &Directory) {
+    for removed in [directory.remove_before(u64::MAX), directory.remove_unfinished()] {
+        if let Err(error) = removed {
+            warn!(error = &error as &dyn std::error::Error, "an old journal stays");
+        }
+    }
+}
+
+/// Prints a log for a person, a record a line.
+///
+/// # Errors
+/// If the file is no log, or damaged, or cannot be read.
+pub(crate) fn dump(file: &Path, out: &mut impl io::Write) -> Result<(), DumpError> {
+    let whole = xenstore_journal::dump(&LogFile::open_any(file)?, out, describe)?;
+    if whole { Ok(()) } else { Err(DumpError::Damaged) }
+}
+
+/// Why a file cannot be printed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DumpError {
+    /// The file.
+    #[error(transparent)]
+    Journal(#[from] xenstore_journal::Error),
+    /// What is printed says where.
+    #[error("the log is damaged")]
+    Damaged,
+    /// The output.
+    #[error("it cannot be printed")]
+    Output(#[from] io::Error),
+}
+
+/// A record in words.
+fn describe(written: &Written<'_>) -> String {
+    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    match Record::decode(written.kind, written.payload) {
+        None => format!("kind {} {}", written.kind, text(written.payload)),
+        Some(Record::Open) => "a client connects".into(),
+        Some(Record::Received(bytes)) => format!("received {}", text(bytes)),
+        Some(Record::Taken(at, bytes)) => format!("taken from the ring, to {}: {}", at.requests, text(bytes)),
+        Some(Record::Sent(count)) => format!("sent {count} bytes"),
+        Some(Record::Put(count, at)) => format!("put {count} bytes into the ring, to {}", at.replies),
+        Some(Record::Step) => "goes on with what was left".into(),
+        Some(Record::Closed) => "the client is gone".into(),
+        Some(Record::Answered(Ok(payload))) => format!("answered {}", text(payload)),
+        Some(Record::Answered(Err(error))) => format!("answered {}", error.name()),
+        Some(Record::Existing(domids)) => format!("domains that exist: {domids:?}"),
+        Some(Record::Introduced(reach, _)) => format!("domain {} introduced, port {}", reach.domid, reach.remote),
+        Some(Record::Domains(DomainEvent::Appeared(domid))) => format!("domain {domid} is there"),
+        Some(Record::Domains(DomainEvent::ShutDown(domids))) => format!("domains shut down: {domids:?}"),
+        Some(Record::Domains(DomainEvent::Gone(domids))) => format!("domains gone: {domids:?}"),
+        Some(Record::Reconnected) => "asks for a new connection".into(),
+        Some(Record::RingFailed) => "the ring is bad".into(),
+        Some(Record::Began(image)) => format!("a fresh store, {} bytes", image.len()),
+        Some(Record::Rebound(reach)) => format!("domain {} is reached by port {}", reach.domid, reach.local),
+        Some(Record::Host(ports)) => format!("the daemon's own ports: {ports:?}"),
+    }
+}

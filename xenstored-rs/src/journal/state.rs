@@ -1,0 +1,140 @@
+//! What the shell knows beside the engine and must know again: how guests are reached, and where their rings stand.
+
+use std::collections::BTreeMap;
+
+use xenstore_core::{ConnId, DomId, Effect, Engine};
+
+use super::record::{HostPorts, Reach, Record, RingPosition};
+
+/// The shell's part of an image, and what records make of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShellState {
+    /// The daemon's own ports.
+    pub(crate) ports: HostPorts,
+    /// How guests are reached.
+    pub(crate) reached: BTreeMap<DomId, Reach>,
+    /// Where rings stand, by connection.
+    pub(crate) positions: BTreeMap<ConnId, RingPosition>,
+}
+
+/// Bytes of a guest in the encoded state.
+const GUEST: usize = Reach::SIZE + 12;
+
+impl ShellState {
+    /// The daemon's port, then each guest.
+    pub(crate) fn encode(ports: HostPorts, guests: impl Iterator<Item = (ConnId, Reach, RingPosition)>) -> Vec<u8> {
+        let mut out = ports.domain_state.map_or(0, |port| port.0).to_le_bytes().to_vec();
+        for (conn, reach, at) in guests {
+            reach.encode(&mut out);
+            out.extend_from_slice(&conn.number().to_le_bytes());
+            out.extend_from_slice(&at.to_word().to_le_bytes());
+        }
+        out
+    }
+
+    /// The state that [`ShellState::encode`] wrote; `None` where it is none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            // No domains are served.
+            return Some(Self::default());
+        }
+        let (port, guests) = bytes.split_first_chunk()?;
+        let port = u32::from_le_bytes(*port);
+        let (guests, []) = guests.as_chunks::<GUEST>() else { return None };
+        let mut state =
+            Self { ports: HostPorts { domain_state: (port != 0).then_some(xen_ffi::Port(port)) }, ..Self::default() };
+        for guest in guests {
+            let (reach, rest) = guest.split_at(Reach::SIZE);
+            let reach = Reach::decode(reach)?;
+            let (conn, at) = rest.split_first_chunk()?;
+            let at = u64::from_le_bytes(at.try_into().ok()?);
+            state.reached.insert(reach.domid, reach);
+            state.positions.insert(ConnId::from_number(u32::from_le_bytes(*conn)), RingPosition::from_word(at));
+        }
+        Some(state)
+    }
+
+    /// Makes the call that a record tells of.
+    pub(crate) fn replay(&mut self, engine: &mut Engine, conn: ConnId, record: Record<'_>) -> Result<(), &'static str> {
+        let now = engine.now();
+        match record {
+            Record::Open => {
+                if engine.open_socket_again() != conn {
+                    return Err("a connection has another number than it had");
+                }
+            }
+            Record::Received(bytes) => engine.receive(conn, bytes, now),
+            Record::Taken(at, bytes) => {
+                self.positions.insert(conn, at);
+                engine.receive(conn, bytes, now);
+            }
+            Record::Sent(count) => self.sent(engine, conn, count)?,
+            Record::Put(count, at) => {
+                self.positions.insert(conn, at);
+                self.sent(engine, conn, count.into())?;
+            }
+            Record::Step => engine.step(now),
+            Record::Closed => engine.close(conn),
+            Record::Answered(answer) => engine.answer(conn, answer.map(<[u8]>::to_vec)),
+            Record::Existing(existing) => engine.answer_existence(conn, &existing),
+            Record::Introduced(reach, at) => {
+                let conn = engine.introduce(reach.domid);
+                self.reached.insert(reach.domid, reach);
+                self.positions.insert(conn, at);
+            }
+            Record::Domains(event) => engine.domain_event(event),
+            Record::RingFailed => engine.ring_failed(conn),
+            Record::Reconnected => {
+                if engine.reconnect(conn) {
+                    self.positions.insert(conn, RingPosition::default());
+                }
+            }
+            Record::Rebound(reach) => {
+                self.reached.insert(reach.domid, reach);
+            }
+            Record::Host(ports) => self.ports = ports,
+            Record::Began(_) => return Err("a beginning that is not at the beginning"),
+        }
+        // What was done then is done. What was not is asked for again by the engine as it is in the end.
+        while let Some(effect) = engine.next_effect() {
+            if let Effect::Release { domid, .. } = effect {
+                self.reached.remove(&domid);
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, engine: &mut Engine, conn: ConnId, count: u64) -> Result<(), &'static str> {
+        match usize::try_from(count) {
+            Ok(count) if count <= engine.output(conn).len() => {
+                engine.sent(conn, count);
+                Ok(())
+            }
+            _ => Err("more was sent than waited"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xen_ffi::Port;
+
+    use super::*;
+
+    #[test]
+    fn the_state_comes_back() {
+        let reach = |domid| Reach { domid: DomId(domid), remote: Port(1), local: Port(2), gfn: 3, life: None };
+        let at = RingPosition { requests: 9, replies: u32::MAX };
+        let ports = HostPorts { domain_state: Some(Port(77)) };
+        let guests = [(ConnId::from_number(4), reach(1), at), (ConnId::from_number(0), reach(9), at)];
+        let bytes = ShellState::encode(ports, guests.into_iter());
+        let state = ShellState::decode(&bytes).unwrap();
+        assert_eq!(state.ports, ports);
+        assert_eq!(state.reached.into_values().collect::<Vec<_>>(), [reach(1), reach(9)]);
+        assert_eq!(state.positions.get(&ConnId::from_number(4)), Some(&at));
+        for cut in 1..bytes.len() {
+            let whole = cut >= 4 && (cut - 4).is_multiple_of(GUEST);
+            assert_eq!(ShellState::decode(&bytes[..cut]).is_some(), whole, "{cut}");
+        }
+    }
+}

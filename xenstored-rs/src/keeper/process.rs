@@ -1,0 +1,245 @@
+//! The keeper's own side: hold, hand out, and start a daemon where none is.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::stat::{Mode, umask};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use tracing::{error, info, warn};
+
+use super::message::{Key, Message, Received, receive, send};
+
+/// First word of the command line of a keeper.
+pub(crate) const ARGUMENT: &str = "--keeper";
+
+/// How long a daemon that died may take to be replaced by somebody else, before the keeper starts one.
+const REPLACED: Duration = Duration::from_secs(1);
+
+/// Daemons that the keeper starts in a row before it gives up, where none of them comes to ask for what is held.
+const ATTEMPTS: u32 = 5;
+
+/// Connections that may wait at the keeper's socket.
+const BACKLOG: i32 = 4;
+
+/// What a keeper is told when it is started.
+#[derive(Debug)]
+struct Orders {
+    /// Its own socket.
+    socket: PathBuf,
+    /// The socket of the store, whose name goes when the keeper lets go of it.
+    store: PathBuf,
+    /// How long it waits for a daemon after a stop.
+    wait: Duration,
+    /// The daemon to start.
+    program: OsString,
+    /// The daemon's arguments.
+    arguments: Vec<OsString>,
+}
+
+impl Orders {
+    fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
+        let socket = words.next()?.into();
+        let store = words.next()?.into();
+        let wait = Duration::from_secs(words.next()?.to_str()?.parse().ok()?);
+        Some(Self { socket, store, wait, program: words.next()?, arguments: words.collect() })
+    }
+}
+
+/// The command line of a keeper, after its program and [`ARGUMENT`].
+pub(super) fn command_line(
+    socket: &Path,
+    store: &Path,
+    wait: Duration,
+    program: &Path,
+    arguments: &[OsString],
+) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![socket.into(), store.into(), wait.as_secs().to_string().into(), program.into()];
+    words.extend_from_slice(arguments);
+    words
+}
+
+/// Keeps, until nobody needs it. Standard input is the link to the daemon that started it.
+pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(orders) = Orders::parse(words) else { return ExitCode::from(2) };
+    // What the daemon was started with by mistake is not to outlive it too. An old kernel leaves it open.
+    let _ = xen_ffi::process::close_inherited();
+    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    umask(Mode::from_bits_truncate(0o177));
+    match listener(&orders.socket) {
+        Ok(door) => {
+            Keeper { link: Some(link), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            error!(%error, "the keeper cannot offer its socket");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The keeper's socket, in place of one that an earlier keeper left.
+fn listener(path: &Path) -> io::Result<OwnedFd> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let door = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    bind(&door, &SocketAddrUnix::new(path)?)?;
+    listen(&door, BACKLOG)?;
+    Ok(door)
+}
+
+/// What the keeper waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A daemon is there.
+    Serving,
+    /// The daemon said that it ends; it ends for good where no other comes in time.
+    Stopping,
+    /// No daemon is there, and one is started at this time, which is not the first.
+    Orphaned { until: Instant, attempts: u32 },
+    /// No daemon is there, and the end comes at this time.
+    Waiting { until: Instant },
+}
+
+struct Keeper {
+    link: Option<OwnedFd>,
+    door: OwnedFd,
+    held: BTreeMap<Key, OwnedFd>,
+    state: State,
+    orders: Orders,
+}
+
+impl Keeper {
+    fn keep(mut self) {
+        while self.turn() {}
+        // Only the socket that is held here: a daemon that started meanwhile has made its own.
+        if self.held.contains_key(&Key::Listener) {
+            let _ = std::fs::remove_file(&self.orders.store);
+        }
+        let _ = std::fs::remove_file(&self.orders.socket);
+    }
+
+    /// Waits for one thing to happen and acts on it; false where nothing is left to wait for.
+    fn turn(&mut self) -> bool {
+        let until = match self.state {
+            State::Serving | State::Stopping => None,
+            State::Orphaned { until, .. } | State::Waiting { until } => Some(until),
+        };
+        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        let mut waiting = vec![PollFd::new(&self.door, PollFlags::IN)];
+        if let Some(link) = &self.link {
+            waiting.push(PollFd::new(link, PollFlags::IN));
+        }
+        match poll(&mut waiting, timeout.as_ref()) {
+            Ok(0) => return self.overdue(),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                error!(%error, "the keeper cannot wait");
+                return false;
+            }
+        }
+        let ready: Vec<bool> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
+        // The daemon first: whether it is there decides what a caller at the door gets.
+        if ready.get(1) == Some(&true) && !self.listen_to_daemon() {
+            return false;
+        }
+        if ready[0] {
+            self.answer_the_door();
+        }
+        true
+    }
+
+    /// Takes one message of the daemon; false where it sends the keeper away.
+    fn listen_to_daemon(&mut self) -> bool {
+        let Some(link) = &self.link else { return true };
+        match receive(link) {
+            Ok(Received::Message(Message::Keep(key), Some(descriptor))) => {
+                self.held.insert(key, descriptor);
+            }
+            Ok(Received::Message(Message::Drop(key), _)) => {
+                self.held.remove(&key);
+            }
+            Ok(Received::Message(Message::Stopping, _)) => self.state = State::Stopping,
+            Ok(Received::Message(Message::Dismissed, _)) => {
+                self.held.clear();
+                return false;
+            }
+            Ok(Received::Message(message, _)) => warn!(?message, "the keeper is told what makes no sense"),
+            Ok(Received::End) | Err(_) => self.bereaved(),
+        }
+        true
+    }
+
+    /// The daemon is gone.
+    fn bereaved(&mut self) {
+        self.link = None;
+        let now = Instant::now();
+        self.state = match self.state {
+            State::Stopping => State::Waiting { until: now + self.orders.wait },
+            _ => State::Orphaned { until: now + REPLACED, attempts: 0 },
+        };
+        info!(held = self.held.len(), "the daemon is gone; its descriptors are kept");
+    }
+
+    /// Time ran out; false where that is the end.
+    fn overdue(&mut self) -> bool {
+        match self.state {
+            State::Orphaned { attempts, .. } if attempts < ATTEMPTS => {
+                if let Err(error) = self.start_daemon() {
+                    error!(%error, "no daemon can be started");
+                }
+                let until = Instant::now() + REPLACED * 2u32.pow(attempts);
+                self.state = State::Orphaned { until, attempts: attempts + 1 };
+                true
+            }
+            State::Orphaned { .. } => {
+                error!("daemons that are started do not come to serve");
+                self.state = State::Waiting { until: Instant::now() + self.orders.wait };
+                true
+            }
+            State::Waiting { .. } => false,
+            State::Serving | State::Stopping => true,
+        }
+    }
+
+    fn start_daemon(&self) -> io::Result<()> {
+        info!("no daemon came in place of the one that died; starting one");
+        let mut command = Command::new(&self.orders.program);
+        command.args(&self.orders.arguments).stdin(Stdio::null());
+        // It is nobody's business here how it ends: it comes to the door, or the next attempt is made.
+        let mut child = command.spawn()?;
+        std::thread::spawn(move || child.wait());
+        Ok(())
+    }
+
+    /// Hands everything to a daemon that asks, unless another is there.
+    fn answer_the_door(&mut self) {
+        let Ok(caller) = accept_with(&self.door, SocketFlags::CLOEXEC) else { return };
+        if self.link.is_some() || !is_of_this_user(&caller) {
+            return;
+        }
+        for (&key, descriptor) in &self.held {
+            if send(&caller, Message::Held(key), Some(descriptor.as_fd())).is_err() {
+                return;
+            }
+        }
+        if send(&caller, Message::All, None).is_ok() {
+            self.link = Some(caller);
+            self.state = State::Serving;
+        }
+    }
+}
+
+/// Whether the process at the other end may have what is held.
+fn is_of_this_user(caller: &OwnedFd) -> bool {
+    rustix::net::sockopt::socket_peercred(caller)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}

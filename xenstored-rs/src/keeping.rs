@@ -1,0 +1,144 @@
+//! What the daemon has its keeper hold, and when.
+//!
+//! A client is kept once it holds state (a watch, a transaction), or once it has lived for a second: the many that come for
+//! one request cost nothing. Without a keeper, a death of the daemon closes all sockets, and clients connect again.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use tracing::{info, warn};
+use xenstore_core::ConnId;
+
+use crate::keeper::{Key, Link, spawn};
+
+/// How long a client lives before it is kept though it holds nothing.
+pub(crate) const YOUTH: Duration = Duration::from_secs(1);
+
+/// How a keeper is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    /// The keeper's socket.
+    pub(crate) socket: PathBuf,
+    /// The socket of the store.
+    pub(crate) store: PathBuf,
+    /// How long it waits after a stop.
+    pub(crate) wait: Duration,
+    /// The daemon that it starts where nobody else does.
+    pub(crate) program: PathBuf,
+    /// Its arguments.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// The keeper as the loop sees it.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    orders: Orders,
+    token: Token,
+    link: Option<Link>,
+    /// Clients that are not kept yet, in the order of their coming, each with when and which life.
+    young: VecDeque<(Duration, ConnId, u64)>,
+    /// What the keeper is to let go of, and was too far behind to be told of.
+    owed: VecDeque<Key>,
+}
+
+impl Keeping {
+    /// Keeps by `orders`, through the keeper at the other end of `link` or one that is started.
+    pub(crate) fn new(orders: Orders, token: Token, link: Option<Link>, registry: &Registry) -> Self {
+        let mut keeping = Self { orders, token, link, young: VecDeque::new(), owed: VecDeque::new() };
+        if keeping.link.is_some() {
+            keeping.register(registry);
+        } else {
+            keeping.start(registry);
+        }
+        keeping
+    }
+
+    fn start(&mut self, registry: &Registry) {
+        let Orders { socket, store, wait, program, arguments } = &self.orders;
+        match spawn(socket, store, *wait, program, arguments) {
+            Ok(link) => {
+                self.link = Some(link);
+                self.register(registry);
+            }
+            Err(error) => warn!(%error, "no keeper can be started; a death of the daemon closes all sockets"),
+        }
+    }
+
+    fn register(&mut self, registry: &Registry) {
+        if let Some(link) = &self.link {
+            let fd = link.as_fd().as_raw_fd();
+            if let Err(error) = registry.register(&mut SourceFd(&fd), self.token, Interest::READABLE) {
+                warn!(%error, "the keeper's end will not be noticed");
+            }
+        }
+    }
+
+    /// The keeper says nothing on its own, so it is gone: another is started. All that is to be kept must be told anew.
+    pub(crate) fn keeper_ended(&mut self, registry: &Registry) {
+        if let Some(link) = self.link.take() {
+            let fd = link.as_fd().as_raw_fd();
+            let _ = registry.deregister(&mut SourceFd(&fd));
+            link.bury();
+            info!("the keeper is gone; another one is started");
+        }
+        self.owed.clear();
+        self.start(registry);
+    }
+
+    /// Notes that a client came.
+    pub(crate) fn came(&mut self, now: Duration, conn: ConnId, life: u64) {
+        self.young.push_back((now, conn, life));
+    }
+
+    /// A client that has lived for a second by now, each once.
+    pub(crate) fn next_grown(&mut self, now: Duration) -> Option<(ConnId, u64)> {
+        let &(came, conn, life) = self.young.front()?;
+        if came + YOUTH > now {
+            return None;
+        }
+        self.young.pop_front();
+        Some((conn, life))
+    }
+
+    /// Whether clients are waited for to grow up.
+    pub(crate) fn has_young(&self) -> bool {
+        !self.young.is_empty() || !self.owed.is_empty()
+    }
+
+    /// Has a descriptor kept; false where that did not work now.
+    pub(crate) fn keep(&self, key: Key, descriptor: BorrowedFd<'_>) -> bool {
+        self.link.as_ref().is_some_and(|link| link.keep(key, descriptor).is_ok())
+    }
+
+    /// Has a descriptor kept that this process needs no more.
+    pub(crate) fn keep_owned(&self, key: Key, descriptor: &OwnedFd) -> bool {
+        self.keep(key, descriptor.as_fd())
+    }
+
+    /// Lets a descriptor go.
+    pub(crate) fn let_go(&mut self, key: Key) {
+        self.owed.push_back(key);
+        self.pay();
+    }
+
+    /// Tells the keeper what it could not be told before.
+    pub(crate) fn pay(&mut self) {
+        while let (Some(link), Some(&key)) = (&self.link, self.owed.front()) {
+            match link.let_go(key) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => self.owed.pop_front(),
+            };
+        }
+    }
+
+    /// The daemon is about to end, and means it. True where a keeper holds what there is from then on.
+    pub(crate) fn stopping(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.stopping().is_ok())
+    }
+}
