@@ -531,6 +531,12 @@ impl Engine {
         self.forget_asked(conn);
         let Some(mut connection) = self.connections.remove(conn.index()) else { return };
         self.altered();
+        // A ring is closed once its domain has ended; should one be before, its number is not the domain's any more.
+        if let ConnectionKind::Domain(domid) = connection.kind
+            && let Some(domain) = self.domains.get_mut(domid)
+        {
+            domain.connection = domain.connection.filter(|of| *of != conn);
+        }
         let causes = connection.release_buffers(&mut self.pool);
         causes.into_iter().for_each(|cause| self.delivered(cause));
         self.watches.unregister_all(conn);
@@ -562,6 +568,7 @@ impl Engine {
         let kind = connection.kind;
         self.alterations += 1;
         self.pool.give(std::mem::take(&mut connection.input));
+        connection.account(&mut self.pool);
         self.abort_all(conn);
         match kind {
             ConnectionKind::Socket => self.effects.push_back(Effect::Close { conn, reason }),
@@ -822,5 +829,7 @@ mod ending_tests;
 mod guest_tests;
 #[cfg(test)]
 mod image_tests;
+#[cfg(test)]
+mod replay_tests;
 #[cfg(test)]
 mod tests;

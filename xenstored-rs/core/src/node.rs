@@ -90,6 +90,12 @@ impl Nodes {
         self.0.get_mut(id.0 as usize).expect("who refers to a node keeps it")
     }
 
+    /// Whether there are free numbers below the last in use.
+    #[cfg(test)]
+    pub(crate) fn has_free(&self) -> bool {
+        self.0.entries().iter().any(Option::is_none)
+    }
+
     /// Number of nodes, removed and private ones included.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -25,6 +25,14 @@ struct Snapshot {
     removed: Vec<NodeId>,
 }
 
+impl Snapshot {
+    /// Whether what changed last at `generation` was so at this snapshot. What a newer one hands down may be younger: it is
+    /// of no use then, and its node may not even be there any more.
+    fn sees(&self, generation: Generation) -> bool {
+        generation <= self.generation
+    }
+}
+
 /// The open snapshots, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
@@ -99,7 +107,8 @@ impl Snapshots {
         let Some(mut newest) = self.open.last_entry() else { return Some(root) };
         let newest = newest.get_mut();
         // A node that was there when the newest was taken has not changed since, or what it was is kept.
-        let seen = node.content.generation <= newest.generation || newest.contents.contains_key(&root);
+        let kept = || newest.contents.get(&root).is_some_and(|content| newest.sees(content.generation));
+        let seen = newest.sees(node.content.generation) || kept();
         if seen {
             newest.removed.push(root);
             return None;

@@ -170,7 +170,11 @@ impl Store {
         let mut ids = Vec::new();
         self.now().walk(root, path, |path, id| ids.push((id, path.len())));
         for (id, path_len) in ids {
-            self.nodes.get_mut(id).state = State::Live;
+            let node = self.nodes.get_mut(id);
+            node.state = State::Live;
+            // Made by a transaction, it may be older than snapshots that do not see it.
+            node.content.generation = generation;
+            node.list_generation = generation;
             self.charge(id, path_len, 1);
         }
         self.change_list(above, generation, |children, nodes| children.put(nodes, root));

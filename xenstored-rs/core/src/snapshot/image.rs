@@ -23,6 +23,8 @@ impl Stored for SnapshotId {
 impl Snapshot {
     fn save(&self, nodes: &Nodes, out: &mut Writer<'_>) {
         let Self { generation, contents, lists, removed } = self;
+        let contents: Vec<_> = contents.iter().filter(|(_, content)| self.sees(content.generation)).collect();
+        let lists: Vec<_> = lists.iter().filter(|(_, (generation, _))| self.sees(*generation)).collect();
         generation.save(out);
         out.count(contents.len());
         for (id, content) in contents {
