@@ -13,6 +13,7 @@ mod permissions;
 mod player;
 mod quotas;
 mod rings;
-mod scene;
 mod transactions;
 mod watches;
+
+use xenstored_tests::scene;

@@ -1,3 +1,4 @@
 //! The daemon dies and comes back: what it had promised holds.
 
+mod guests;
 mod sockets;

@@ -6,6 +6,7 @@
 //!
 //! - [`Daemon`], [`Backend`], [`Starter`]: one running store daemon
 //! - [`Client`], [`Reply`], [`Event`]: one connection, by the bytes of the wire
+//! - [`scene`]: a simulated host with a daemon and guests
 //! - [`tools`]: Debian's own command line tools
 //! - [`process`]: what `/proc` says of a daemon
 //! - [`wait`]: conditions with deadlines
@@ -13,6 +14,7 @@
 mod client;
 mod daemon;
 pub mod process;
+pub mod scene;
 pub mod tools;
 pub mod wait;
 

@@ -147,6 +147,7 @@ impl EventLoop {
     /// Where the host offers no Xen, or not the ring of this domain's kernel.
     pub(crate) fn serve_domains(&mut self, store_domid: DomId) -> Result<(), HostError> {
         let mut guests = Guests::open(self.poll.registry(), GUESTS)?;
+        self.engine.host_ports(guests.ports());
         guests.serve_own_kernel(&mut self.engine, store_domid)?;
         guests.introduce_running(&mut self.engine, store_domid);
         self.guests = Some(guests);

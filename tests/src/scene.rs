@@ -1,35 +1,38 @@
 //! A simulated host with a daemon and guests on it, one for each test.
 
+use crate::{Backend, Client, our_binary, process, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use xen_sim::{Guest, GuestClient, Host};
 use xenstore_wire::Op;
-use xenstored_tests::{Backend, Client, our_binary, tools, wait};
 
 /// A plain success.
-pub(crate) const OK: &[u8] = b"OK\0";
+pub const OK: &[u8] = b"OK\0";
 
 /// A host, its daemon, and the directory of both; dropping it ends them.
 #[derive(Debug)]
-pub(crate) struct Scene {
-    pub(crate) host: Host,
+pub struct Scene {
+    /// The host.
+    pub host: Host,
     daemon: Child,
     dir: TempDir,
+    program: PathBuf,
+    args: Vec<String>,
 }
 
 impl Scene {
     /// Our daemon on a host with these domains, introduced, each with a home of its own.
-    pub(crate) fn with(domids: &[u16]) -> Self {
+    pub fn with(domids: &[u16]) -> Self {
         Self::with_args(&[], domids)
     }
 
     /// [`Self::with`], with arguments for the daemon.
-    pub(crate) fn with_args(args: &[&str], domids: &[u16]) -> Self {
+    pub fn with_args(args: &[&str], domids: &[u16]) -> Self {
         let scene = Self::of(Backend::Ours, args, domids);
         let mut dom0 = scene.dom0();
         domids.iter().for_each(|&domid| make_home(&mut dom0, domid));
@@ -37,7 +40,7 @@ impl Scene {
     }
 
     /// A daemon on a host with these domains, introduced; the store is as the daemon makes it.
-    pub(crate) fn of(backend: Backend, args: &[&str], domids: &[u16]) -> Self {
+    pub fn of(backend: Backend, args: &[&str], domids: &[u16]) -> Self {
         let dir = tempfile::Builder::new().prefix("xs-guests-").tempdir().expect("a temporary directory");
         let host = Host::start(dir.path()).expect("a host");
         for &domid in domids {
@@ -47,78 +50,96 @@ impl Scene {
             Backend::Ours => our_binary().to_owned(),
             Backend::C => Path::new(tools::XEN_BIN).join("xenstored"),
         };
-        let log = File::create(dir.path().join("stderr")).expect("a file in the directory");
-        let out = log.try_clone().expect("a second handle of the log");
-        let mut command = host.command(&program).expect("the library to preload");
-        let pid_file = dir.path().join("pid");
-        if backend == Backend::Ours {
-            command.args(["--keep", "0"]);
-        }
-        command.arg("-N").arg("--pid-file").arg(pid_file).args(args).stdin(Stdio::null()).stdout(out).stderr(log);
-        let daemon = command.spawn().expect("the daemon starts");
-        let mut scene = Self { host, daemon, dir };
-        wait::until("the daemon listens", || {
-            if let Some(status) = scene.daemon.try_wait().expect("a child can be waited for") {
-                panic!("the daemon ended ({status}) before it listened:\n{}", scene.log());
-            }
-            Client::connect(&scene.host.socket()).is_ok()
-        });
+        // No test leaves a process behind; those about keeping say so.
+        let keep: &[&str] = if backend == Backend::Ours { &["--keep", "0"] } else { &[] };
+        let args: Vec<String> = keep.iter().chain(args).map(|&arg| arg.into()).collect();
+        let daemon = spawn(&host, dir.path(), &program, &args);
+        let mut scene = Self { host, daemon, dir, program, args };
+        scene.await_daemon();
         scene.host.introduce_all(domids).expect("the daemon takes the domains");
         scene
     }
 
+    fn await_daemon(&mut self) {
+        wait::until("the daemon serves", || {
+            if let Some(status) = self.daemon.try_wait().expect("a child can be waited for") {
+                panic!("the daemon ended ({status}) before it served:\n{}", self.log());
+            }
+            // Its keeper listens too, and does not answer.
+            Client::connect(&self.host.socket()).is_ok_and(|mut client| client.read("/").is_ok())
+        });
+    }
+
+    /// Kills the daemon with SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+
+    /// Starts a daemon in place of the one that was killed, and waits until it serves.
+    pub fn start_again(&mut self) {
+        self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args);
+        self.await_daemon();
+    }
+
+    /// The keepers of the daemon.
+    #[must_use]
+    pub fn keepers(&self) -> Vec<u32> {
+        process::keepers(&self.host.dir().join("run"))
+    }
+
     /// A privileged connection over the socket.
-    pub(crate) fn dom0(&self) -> Client {
+    pub fn dom0(&self) -> Client {
         Client::connect(&self.host.socket()).expect("the daemon listens")
     }
 
     /// A guest's connection, whose ring is carried by a socket. A test takes one of each guest's life.
-    pub(crate) fn guest(&self, domid: u16) -> Client {
+    pub fn guest(&self, domid: u16) -> Client {
         self.host.offer(domid).expect("the domain exists");
         Client::connect(&self.dir.path().join(format!("guest-{domid}.sock"))).expect("its socket is there")
     }
 
     /// A guest's kernel, by the bytes and words of its page.
-    pub(crate) fn ring(&self, domid: u16) -> Guest {
+    pub fn ring(&self, domid: u16) -> Guest {
         self.host.guest(domid).expect("the domain exists")
     }
 
     /// A guest's requests and replies, straight through its ring.
-    pub(crate) fn ring_client(&self, domid: u16) -> GuestClient {
+    pub fn ring_client(&self, domid: u16) -> GuestClient {
         GuestClient::new(self.ring(domid))
     }
 
     /// Creates a domain and introduces it; its home is not made.
-    pub(crate) fn add(&self, domid: u16) {
+    pub fn add(&self, domid: u16) {
         self.host.create(domid).expect("a new domain");
         self.host.introduce(domid).expect("the daemon takes it");
     }
 
     /// Destroys a domain and waits until the daemon knows.
-    pub(crate) fn destroy(&self, domid: u16) {
+    pub fn destroy(&self, domid: u16) {
         self.host.destroy(domid).expect("the domain exists");
         let mut dom0 = self.dom0();
         wait::until("the daemon sees the death", || !is_introduced(&mut dom0, domid));
     }
 
     /// All that the daemon printed.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read(self.dir.path().join("stderr")).map(|text| String::from_utf8_lossy(&text).into()).unwrap_or_default()
     }
 
     /// The daemon's process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.daemon.id()
     }
 
     /// Stops the daemon's process, or lets it go on.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).expect("a pid fits");
         kill(Pid::from_raw(pid), signal).expect("the daemon runs");
     }
 
     /// Checks that a stranger is served at once by the process that was started.
-    pub(crate) fn assert_alive(&mut self) {
+    pub fn assert_alive(&mut self) {
         if let Some(status) = self.daemon.try_wait().expect("a child can be waited for") {
             panic!("the daemon ended ({status}):\n{}", self.log());
         }
@@ -130,63 +151,72 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        self.kill();
+        process::end_all_of(self.dir.path());
     }
 }
 
+/// Starts a daemon on a host; what it prints is added to what is there.
+fn spawn(host: &Host, dir: &Path, program: &Path, args: &[String]) -> Child {
+    let log = File::options().append(true).create(true).open(dir.join("stderr")).expect("a file in the directory");
+    let out = log.try_clone().expect("a second handle of the log");
+    let mut command = host.command(program).expect("the library to preload");
+    command.arg("-N").arg("--pid-file").arg(dir.join("pid")).args(args).stdin(Stdio::null()).stdout(out).stderr(log);
+    command.spawn().expect("the daemon starts")
+}
+
 /// Makes a domain's home, owned by it.
-pub(crate) fn make_home(dom0: &mut Client, domid: u16) {
+pub fn make_home(dom0: &mut Client, domid: u16) {
     let home = format!("/local/domain/{domid}");
     dom0.write(&home, b"");
     set_perms(dom0, &home, &[&format!("n{domid}")]);
 }
 
 /// Sets permissions that must be accepted.
-pub(crate) fn set_perms(client: &mut Client, path: &str, entries: &[&str]) {
+pub fn set_perms(client: &mut Client, path: &str, entries: &[&str]) {
     assert_eq!(try_set_perms(client, path, entries), Ok(OK.to_vec()), "SET_PERMS {path} {entries:?}");
 }
 
 /// Sets permissions.
-pub(crate) fn try_set_perms(client: &mut Client, path: &str, entries: &[&str]) -> Result<Vec<u8>, String> {
+pub fn try_set_perms(client: &mut Client, path: &str, entries: &[&str]) -> Result<Vec<u8>, String> {
     let payload: String = std::iter::once(&path).chain(entries).map(|part| format!("{part}\0")).collect();
     client.request(Op::SetPerms, payload.as_bytes())
 }
 
 /// A node's permissions, as the wire writes them, joined by blanks.
-pub(crate) fn perms(client: &mut Client, path: &str) -> Result<String, String> {
+pub fn perms(client: &mut Client, path: &str) -> Result<String, String> {
     let payload = client.request(Op::GetPerms, format!("{path}\0").as_bytes())?;
     Ok(String::from_utf8_lossy(&payload).trim_end_matches('\0').replace('\0', " "))
 }
 
 /// Writes a value.
-pub(crate) fn write(client: &mut Client, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+pub fn write(client: &mut Client, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
     write_in(client, 0, path, value)
 }
 
 /// Writes a value in a transaction.
-pub(crate) fn write_in(client: &mut Client, tx_id: u32, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+pub fn write_in(client: &mut Client, tx_id: u32, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
     client.request_in(tx_id, Op::Write, &[path.as_bytes(), b"\0", value].concat())
 }
 
 /// A request whose payload is strings.
-pub(crate) fn ask(client: &mut Client, op: Op, strings: &[&str]) -> Result<Vec<u8>, String> {
+pub fn ask(client: &mut Client, op: Op, strings: &[&str]) -> Result<Vec<u8>, String> {
     let payload: String = strings.iter().map(|string| format!("{string}\0")).collect();
     client.request(op, payload.as_bytes())
 }
 
 /// A refusal, as the client shows it.
-pub(crate) fn refused<T>(name: &str) -> Result<T, String> {
+pub fn refused<T>(name: &str) -> Result<T, String> {
     Err(name.into())
 }
 
 /// Whether the daemon has a domain introduced.
-pub(crate) fn is_introduced(dom0: &mut Client, domid: u16) -> bool {
+pub fn is_introduced(dom0: &mut Client, domid: u16) -> bool {
     ask(dom0, Op::IsDomainIntroduced, &[&domid.to_string()]) == Ok(b"T\0".to_vec())
 }
 
 /// Nodes that a domain owns, by the daemon's own account.
-pub(crate) fn nodes_of(dom0: &mut Client, domid: u16) -> u64 {
+pub fn nodes_of(dom0: &mut Client, domid: u16) -> u64 {
     let domid = domid.to_string();
     let text = ask(dom0, Op::Control, &["quota", &domid]).expect("the daemon tells a domain's use");
     let text = String::from_utf8_lossy(&text).into_owned();
