@@ -1,7 +1,7 @@
 //! The directory of the files: which are there, and which are to be used.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -126,38 +126,62 @@ impl Directory {
     /// logs from that image on. Nothing is changed.
     ///
     /// # Errors
-    /// If a file cannot be read, is of a newer format, or damaged where nothing older can take its place; if a log is
-    /// missing; if one is a link or another user's.
+    /// If one of these files cannot be read, is of a newer format, a link or another user's; if a log is missing or
+    /// damaged, or the image is damaged and nothing older can take its place.
     pub fn newest(&self) -> Result<Found, Error> {
         let mut found = Found::default();
-        let logs = self.headings(Form::Log, &mut found.other_boot)?;
-        let images = self.headings(Form::Image, &mut found.other_boot)?;
-        let Some((&last, newest)) = logs.last_key_value() else { return Ok(found) };
-        let of_history = |heading: &Heading| heading.history == newest.history;
+        let mut logs = self.headings(Form::Log, &mut found.other_boot)?;
+        let mut images = self.headings(Form::Image, &mut found.other_boot)?;
+        let Some((last, newest)) = logs.pop_last() else { return Ok(found) };
+        let newest = newest?;
+        images.split_off(&last.saturating_add(1));
         let mut refused = None;
-        for (&number, _) in images.range(..=last).rev().filter(|(_, heading)| of_history(heading)) {
-            match Image::check(self, number) {
-                Ok(()) => {
-                    let logs = chain(self, number, last, |log| logs.get(&log).is_some_and(of_history))?;
+        while let Some((number, heading)) = images.pop_last() {
+            let checked = heading.and_then(|heading| {
+                // An image of another history is only what somebody left lying about.
+                (heading.history == newest.history).then(|| Image::check(self, number)).transpose()
+            });
+            match checked {
+                Ok(None) => {}
+                Ok(Some(())) => {
+                    let logs = self.chain(logs, last, &newest, |log, _| log == number)?;
                     found.plan = Some(Plan { image: Some(number), logs });
                     return Ok(found);
                 }
-                Err(error @ Error::Damaged { .. }) => {
+                Err(error @ (Error::Damaged { .. } | Error::NotAJournal { .. })) => {
                     found.damaged.push(self.file(Form::Image, number));
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let first = logs.range(..=last).rev().find(|(_, heading)| of_history(heading) && heading.begins);
-        let Some((&first, _)) = first else {
-            // What could have stood in for the beginning: the image that is damaged, or none.
-            let oldest = logs.iter().find(|(_, heading)| of_history(heading)).map_or(last, |(number, _)| *number);
-            return Err(refused.unwrap_or_else(|| Error::Missing { path: self.file(Form::Image, oldest) }));
-        };
-        let logs = chain(self, first, last, |log| logs.get(&log).is_some_and(of_history))?;
+        let logs = self.chain(logs, last, &newest, |_, log| log.begins);
+        // It is the image that should have been the beginning.
+        let logs = logs.map_err(|error| refused.unwrap_or(error))?;
         found.plan = Some(Plan { image: None, logs });
         Ok(found)
+    }
+
+    /// The numbers of the logs that lead to the last one, `newest`, from one that is the `first` on.
+    fn chain(
+        &self,
+        mut others: BTreeMap<u64, Result<Heading, Error>>,
+        last: u64,
+        newest: &Heading,
+        is_first: impl Fn(u64, &Heading) -> bool,
+    ) -> Result<Vec<u64>, Error> {
+        let mut numbers = vec![last];
+        let (mut number, mut heading) = (last, newest.clone());
+        while !is_first(number, &heading) {
+            number = number.saturating_sub(1);
+            heading = match others.remove(&number).transpose()? {
+                Some(heading) if heading.history == newest.history => heading,
+                _ => return Err(Error::Missing { path: self.file(Form::Log, number) }),
+            };
+            numbers.push(number);
+        }
+        numbers.reverse();
+        Ok(numbers)
     }
 
     /// Removes all logs and images of a number below `number`, of whatever history and boot.
@@ -221,26 +245,29 @@ impl Directory {
     }
 
     /// The headings of the files of one form, by number; those of other boots apart.
-    fn headings(&self, form: Form, other_boot: &mut Vec<PathBuf>) -> Result<BTreeMap<u64, Heading>, Error> {
+    fn headings(
+        &self,
+        form: Form,
+        other_boot: &mut Vec<PathBuf>,
+    ) -> Result<BTreeMap<u64, Result<Heading, Error>>, Error> {
         let mut headings = BTreeMap::new();
-        let names = self.names()?;
-        let numbers: BTreeSet<u64> =
-            names.iter().filter_map(|name| parse(name)).filter(|(of, _)| *of == form).map(|(_, n)| n).collect();
-        for number in numbers {
-            let path = self.file(form, number);
-            let mut beginning = Vec::with_capacity(HEADING);
-            let file = open_plain(&path, false)?;
-            file.take(HEADING as u64).read_to_end(&mut beginning).map_err(Error::io("read", &path))?;
-            match FileHeading::decode(&path, &beginning, form, Some(self.boot)) {
-                Ok(FileHeading { heading, .. }) if heading.number == number => {
-                    headings.insert(number, heading);
-                }
-                Ok(_) => return Err(Error::damaged(&path, 40, "the number is not that of the file's name")),
+        for (_, number) in self.names()?.iter().filter_map(|name| parse(name)).filter(|(of, _)| *of == form) {
+            match self.heading(form, number) {
                 Err(Error::OtherBoot { path }) => other_boot.push(path),
-                Err(error) => return Err(error),
+                heading => drop(headings.insert(number, heading)),
             }
         }
+        other_boot.sort();
         Ok(headings)
+    }
+
+    fn heading(&self, form: Form, number: u64) -> Result<Heading, Error> {
+        let path = self.file(form, number);
+        let mut beginning = Vec::with_capacity(HEADING);
+        let file = open_plain(&path, false)?;
+        file.take(HEADING as u64).read_to_end(&mut beginning).map_err(Error::io("read", &path))?;
+        let heading = FileHeading::decode(&path, &beginning, form, Some(self.boot))?.heading;
+        if heading.number == number { Ok(heading) } else { Err(Error::misnamed(&path)) }
     }
 
     /// Names that are text, in no order; ours are.
@@ -253,20 +280,6 @@ impl Directory {
         }
         Ok(names)
     }
-}
-
-/// The numbers from `first` to `last`, if all of them are there.
-fn chain(directory: &Directory, first: u64, last: u64, is_there: impl Fn(u64) -> bool) -> Result<Vec<u64>, Error> {
-    // From the end, so that a wrong first number costs no more than there are logs.
-    let mut numbers = Vec::new();
-    for number in (first..=last).rev() {
-        if !is_there(number) {
-            return Err(Error::Missing { path: directory.file(Form::Log, number) });
-        }
-        numbers.push(number);
-    }
-    numbers.reverse();
-    Ok(numbers)
 }
 
 /// What a name stands for, if it is one of ours: no sign, no leading zero.

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::heading::NUMBER_AT;
+
 /// A file or directory of the journal that cannot be used. Each text names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -90,5 +92,10 @@ impl Error {
 
     pub(crate) fn damaged(path: &Path, offset: usize, what: &'static str) -> Self {
         Self::Damaged { path: path.into(), offset: offset as u64, what }
+    }
+
+    /// The number in the heading is another than that of the name.
+    pub(crate) fn misnamed(path: &Path) -> Self {
+        Self::damaged(path, NUMBER_AT, "the number is not that of the file's name")
     }
 }

@@ -25,6 +25,9 @@ use crate::{
     layout::{FORMAT, HEADING, IMAGE_MAGIC, LOG_MAGIC},
 };
 
+/// Where the number is.
+pub(crate) const NUMBER_AT: usize = 40;
+
 const BEGINS: u32 = 1;
 const TEXT_AT: usize = 64;
 const TEXT_MAX: usize = 192;
@@ -146,7 +149,7 @@ impl FileHeading {
             (24, &FORMAT.to_le_bytes()),
             (28, &flags.to_le_bytes()),
             (32, &self.heading.history.to_le_bytes()),
-            (40, &self.heading.number.to_le_bytes()),
+            (NUMBER_AT, &self.heading.number.to_le_bytes()),
             (48, &self.size.to_le_bytes()),
             (56, &self.checksum.to_le_bytes()),
             (60, &text_len.to_le_bytes()),
@@ -192,7 +195,7 @@ impl FileHeading {
         let heading = Heading {
             boot: found_boot,
             history: u64::from_le_bytes(field(bytes, 32)),
-            number: u64::from_le_bytes(field(bytes, 40)),
+            number: u64::from_le_bytes(field(bytes, NUMBER_AT)),
             begins: flags & BEGINS != 0,
             writer: writer.into(),
         };

@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    blocks::check_limit,
     directory::{Directory, Temporary},
     error::Error,
     heading::{FileHeading, Form, Heading},
@@ -80,6 +81,7 @@ impl Write for ImageWriter {
 
 impl Write for Summed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        check_limit((HEADING + bytes.len()) as u64 + self.len)?;
         let count = self.file.write(bytes)?;
         self.len += count as u64;
         self.checksum = crc32c::crc32c_append(self.checksum, &bytes[..count]);
@@ -148,7 +150,7 @@ impl Unread {
         Read::take(&file, HEADING as u64).read_to_end(&mut beginning).map_err(Error::io("read", &path))?;
         let whole = FileHeading::decode(&path, &beginning, Form::Image, Some(directory.boot()))?;
         if whole.heading.number != number {
-            return Err(Error::damaged(&path, 40, "the number is not that of the file's name"));
+            return Err(Error::misnamed(&path));
         }
         match usize::try_from(whole.size) {
             Ok(len) if size.checked_sub(HEADING as u64) == Some(whole.size) => {

@@ -76,8 +76,8 @@ pub(crate) const BUFFER_AT: usize = 768;
 pub(crate) const TABLE_AT: usize = PAGE;
 /// Bytes of an entry of it: value and tail.
 pub(crate) const POSITION: usize = 16;
-/// Start of the records.
-pub(crate) const RECORDS_AT: usize = TABLE_AT + POSITIONS as usize * POSITION;
+/// Where the records of a log start, in bytes from the start of the file.
+pub const RECORDS_AT: usize = TABLE_AT + POSITIONS as usize * POSITION;
 
 /// The kernel's `struct mmsghdr`, which is not in all libcs the one of their headers.
 #[repr(C)]

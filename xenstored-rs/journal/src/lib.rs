@@ -25,6 +25,7 @@
 //! call returns, and a process can be killed before the call or after it, but not in between. So the log always tells
 //! what the call under way at the death took or sent: see [`Log::settled`].
 
+mod blocks;
 mod directory;
 mod dump;
 mod error;
@@ -46,7 +47,7 @@ pub use dump::dump;
 pub use error::Error;
 pub use heading::{BootId, Heading};
 pub use image::{Image, ImageWriter};
-pub use layout::{FORMAT, POSITIONS};
+pub use layout::{FORMAT, POSITIONS, RECORDS_AT};
 pub use log::{Full, Log, Mark, Span};
 pub use log_file::LogFile;
 pub use note::{Note, Settled};

@@ -8,13 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::{
-    errno::Errno,
-    fcntl::{FallocateFlags, fallocate},
-    sys::resource::{Resource, getrlimit},
-};
+use nix::errno::Errno;
 
 use crate::{
+    blocks::allocate,
     directory::Directory,
     error::Error,
     heading::{BootId, FileHeading, Form, Heading},
@@ -142,7 +139,7 @@ impl Log {
         }
         let header = Header::decode(&path, &page, size, Some(directory.boot()))?;
         if header.heading.number != number {
-            return Err(Error::damaged(&path, 40, "the number is not that of the file's name"));
+            return Err(Error::misnamed(&path));
         }
         // Should the file have been copied by something that leaves holes, they are filled now.
         let allocated = allocate(&file, 0, header.table_reserved)
@@ -343,23 +340,5 @@ impl Log {
             }
         };
         Ok(Some(settled))
-    }
-}
-
-/// Allocates blocks. A limit on the size of files is looked at first: to pass it is a signal, not only an error.
-fn allocate(file: &File, at: usize, len: usize) -> Result<(), Errno> {
-    if len == 0 {
-        return Ok(());
-    }
-    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
-    if limit < (at + len) as u64 {
-        return Err(Errno::EFBIG);
-    }
-    let offset = |number: usize| libc::off_t::try_from(number).map_err(|_| Errno::EFBIG);
-    loop {
-        match fallocate(file, FallocateFlags::empty(), offset(at)?, offset(len)?) {
-            Err(Errno::EINTR) => {}
-            allocated => return allocated,
-        }
     }
 }

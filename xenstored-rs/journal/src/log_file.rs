@@ -76,7 +76,7 @@ impl LogFile {
         let file = directory.open_file(&path, false)?;
         let log = Self::read(&path, file, Some(directory.boot()))?;
         if log.heading().number != number {
-            return Err(Error::damaged(&path, 40, "the number is not that of the file's name"));
+            return Err(Error::misnamed(&path));
         }
         Ok(log)
     }

@@ -1,11 +1,12 @@
-//! A server that dies at any moment goes on as if it had not.
+//! A server that dies at any moment goes on as if it had not, and does not die of a full file system.
 //!
-//! The server under test must have one thread and be killed, so this program is both the tests and, when it is started
-//! with the name of a role, the server.
+//! The process under test must have one thread and be killed, so this program is both the tests and, when it is started
+//! with the name of a role, the process under test.
 
 #![expect(clippy::print_stdout, reason = "it stands in for a test harness")]
 
 mod client;
+mod full;
 mod kills;
 mod server;
 mod steps;
@@ -13,9 +14,11 @@ mod streams;
 
 use std::{panic::catch_unwind, process::ExitCode};
 
-const TESTS: [(&str, fn()); 2] = [
+const TESTS: [(&str, fn()); 4] = [
     ("a_server_that_is_killed_loses_nothing_and_repeats_nothing", kills::test),
     ("at_every_instruction_the_journal_knows_what_the_sockets_know", steps::test),
+    ("a_full_file_system_is_an_error_and_no_signal", full::test_file_system),
+    ("a_limit_on_files_is_an_error_and_no_signal", full::test_limit),
 ];
 
 fn main() -> ExitCode {
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     if let Some(role) = arguments.first().and_then(|first| first.strip_prefix("role:")) {
         match role {
             "server" => server::serve(&arguments[1..]),
+            "full" => return full::play(&arguments[1..]),
             "steps" => steps::script(&arguments[1]),
             _ => panic!("no role {role}"),
         }
