@@ -172,3 +172,59 @@ fn many_requests_between_two_kills_and_a_short_journal() {
         assert_eq!(ok(&mut daemon.connect(), Op::Read, b"/round\0"), round.to_string().as_bytes());
     }
 }
+
+#[test]
+fn a_changed_command_line_counts_and_what_was_set_meanwhile_stays() {
+    let limits = |nodes: &str| unkept().arg("-Q").arg(format!("nodes={nodes}"));
+    let get = |daemon: &Daemon, name: &str| {
+        let value = daemon.connect().request(Op::GetQuota, format!("{name}\0").as_bytes()).unwrap();
+        String::from_utf8(value).unwrap()
+    };
+    let mut daemon = limits("700").start();
+    ok(&mut daemon.connect(), Op::SetQuota, b"nodes\x00800\0");
+    ok(&mut daemon.connect(), Op::SetQuota, b"watches\x0033\0");
+    daemon.restart(&limits("700"));
+    assert_eq!((get(&daemon, "nodes"), get(&daemon, "watches")), ("800\0".into(), "33\0".into()));
+    daemon.restart(&limits("900"));
+    assert_eq!((get(&daemon, "nodes"), get(&daemon, "watches")), ("900\0".into(), "33\0".into()));
+    daemon.restart(&limits("900"));
+    assert_eq!((get(&daemon, "nodes"), get(&daemon, "watches")), ("900\0".into(), "33\0".into()));
+}
+
+#[test]
+fn a_journal_can_be_read_by_a_person() {
+    let daemon = unkept().start();
+    ok(&mut daemon.connect(), Op::Write, b"/a/path\0and a value");
+    let log = daemon.dir().join("journal/log.1");
+    let output =
+        std::process::Command::new(xenstored_tests::our_binary()).arg("--dump-journal").arg(log).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("/a/path\\x00and a value"), "{text}");
+    let none =
+        std::process::Command::new(xenstored_tests::our_binary()).args(["--dump-journal", "/etc/passwd"]).output();
+    let none = none.unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("/etc/passwd is not a log"), "{none:?}");
+}
+
+#[test]
+fn a_damaged_journal_is_refused_and_a_fresh_store_can_be_had() {
+    let daemon = unkept().start();
+    for number in 0..50 {
+        ok(&mut daemon.connect(), Op::Write, format!("/a/{number}\0value").as_bytes());
+    }
+    let dir = daemon.kill();
+    let log = dir.path().join("journal/log.1");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let at = bytes.windows(6).rposition(|part| part == b"/a/20\0").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let output = unkept().command(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("log.1 is damaged at byte") && said.contains("--no-recovery"), "{said}");
+    assert_eq!(std::fs::read(&log).unwrap().len(), bytes.len(), "it is left as it was");
+    let mut daemon = unkept().arg("--no-recovery").start_in(dir);
+    assert_eq!(daemon.connect().read("/a"), Err("ENOENT".into()));
+    daemon.assert_alive();
+}

@@ -13,14 +13,14 @@ use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
 use tracing::{error, info, warn};
 use xen_ffi::process::trim_heap;
-use xenstore_core::{CloseReason, ConnId, DomId, Effect, Question, Time};
+use xenstore_core::{CloseReason, Config, ConnId, DomId, Effect, Question, Time};
 use xenstore_wire::Op;
 
 use crate::client::Client;
 use crate::clock;
 use crate::effects::Effects;
 use crate::guests::{Guests, HostError};
-use crate::journal::{Compaction, Journaled, READ_SIZE, RingPosition, ShellState};
+use crate::journal::{Compaction, HostPorts, Journaled, READ_SIZE, RingPosition, ShellState};
 use crate::keeper::{Key, Link};
 use crate::keeping::{Keeping, Orders};
 use crate::signals::{Signal, Signals};
@@ -262,7 +262,10 @@ impl EventLoop {
     /// Makes the journal short where it has become long.
     fn compact(&mut self, now: Duration) {
         let guests = self.guests.as_ref();
-        let shell = || guests.map_or_else(Vec::new, Guests::shell_state);
+        let shell = |started: &Config| {
+            let without = || ShellState::encode(started, HostPorts::default(), std::iter::empty());
+            guests.map_or_else(without, |guests| guests.shell_state(started))
+        };
         self.compaction.start_if_due(&mut self.engine, shell, self.poll.registry(), COMPACTION, now);
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tracing::{error, info, warn};
-use xenstore_core::{BufferCap, Config, DomId, Engine, Existence, Limit, Limits, Quota};
+use xenstore_core::{BufferCap, Config, DomId, Existence, Limit, Limits, Quota};
 
 use crate::cli::{self, Command, Mode, Options};
 use crate::cli_help;
@@ -197,7 +197,7 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
             (None, Kept::default())
         }
     };
-    let Start { journaled, past } = journal::start(options, files, || Engine::new(config(options)))?;
+    let Start { journaled, past } = journal::start(options, files, config(options))?;
     if past.is_none()
         && let Some(link) = link.take()
     {

@@ -20,7 +20,7 @@ use crate::{
     output::Cause,
     permission::PermissionCache,
     pool::Pool,
-    quota::Quota,
+    quota::{Limit, Quota},
     request,
     slots::Slots,
     store::Store,
@@ -648,6 +648,19 @@ impl Engine {
             let waiting = connection.ready || connection.asked.is_some() || !connection.output.unsent().is_empty();
             waiting && connection.closing.is_none()
         })
+    }
+
+    /// Goes on with the settings `now` in place of `before`, which the engine was started with: what differs between the
+    /// two is set, and what was set meanwhile is kept otherwise. Whose store it is does not change.
+    pub fn reconfigure(&mut self, before: &Config, now: &Config) {
+        self.altered();
+        self.config.keep_orphans = now.keep_orphans;
+        self.config.event_timeout = now.event_timeout;
+        for limit in Limit::all() {
+            if before.limits.get(limit) != now.limits.get(limit) {
+                self.domains.limits.set(limit, now.limits.get(limit));
+            }
+        }
     }
 
     /// The time of the last call that told one.

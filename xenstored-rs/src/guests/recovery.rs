@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use xen_ffi::event_channel::{BoundPort, EventChannels};
 use xen_ffi::ring::{Indices, Ring};
 use xen_ffi::xen_files::{RING_FILE, map_own_ring};
-use xenstore_core::{ConnId, DomId, DomainEvent};
+use xenstore_core::{Config, ConnId, DomId, DomainEvent};
 
 use super::{Guests, HostError, RING_BYTES, position, xen};
 use crate::journal::{HostPorts, Journaled, Reach, RingPosition, ShellState};
@@ -148,9 +148,9 @@ impl Guests {
     }
 
     /// What an image must tell of the guests: how each is reached and where its ring stands.
-    pub(crate) fn shell_state(&self) -> Vec<u8> {
+    pub(crate) fn shell_state(&self, started: &Config) -> Vec<u8> {
         let guests = self.guests.iter().flatten();
-        ShellState::encode(self.ports(), guests.map(|guest| (guest.conn, guest.reach, position(&guest.ring))))
+        ShellState::encode(started, self.ports(), guests.map(|guest| (guest.conn, guest.reach, position(&guest.ring))))
     }
 
     /// A second descriptor of the event channels, to be kept beyond this process.

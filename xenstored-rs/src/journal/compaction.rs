@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{info, warn};
 use xen_ffi::process::{Forked, end, fork};
+use xenstore_core::Config;
 
 use super::journaled::Journaled;
 
@@ -46,7 +47,7 @@ impl Compaction {
     pub(crate) fn start_if_due(
         &mut self,
         journaled: &mut Journaled,
-        shell: impl FnOnce() -> Vec<u8>,
+        shell: impl FnOnce(&Config) -> Vec<u8>,
         registry: &Registry,
         token: Token,
         now: Duration,
@@ -63,7 +64,7 @@ impl Compaction {
     fn start(
         &mut self,
         journaled: &mut Journaled,
-        shell: impl FnOnce() -> Vec<u8>,
+        shell: impl FnOnce(&Config) -> Vec<u8>,
         registry: &Registry,
         token: Token,
     ) -> Result<(), Box<dyn std::error::Error>> {
@@ -72,7 +73,7 @@ impl Compaction {
             Forked::Child => {
                 // Nobody waits for it once the daemon is gone, and the next daemon has its own.
                 let _ = set_pdeathsig(Signal::SIGKILL);
-                let written = journaled.write_image(&shell());
+                let written = journaled.write_image(&shell(journaled.started()));
                 if let Err(error) = &written {
                     warn!(error = error as &dyn std::error::Error, "the store cannot be written down");
                 }

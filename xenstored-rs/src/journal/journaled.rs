@@ -8,11 +8,12 @@ use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 
 use tracing::{error, warn};
-use xenstore_core::{ConnId, DomId, DomainEvent, Effect, Engine, Refused, Time};
+use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Refused, Time};
 use xenstore_journal::{Directory, Full, ImageWriter, Log, Mark, Received, TransferError};
 use xenstore_wire::XsError;
 
 use super::record::{HostPorts, RECEIVED, Reach, Record, RingPosition, SENT};
+use super::settings;
 use super::start::clear;
 
 /// Bytes read from a client at a time.
@@ -44,6 +45,8 @@ pub(crate) struct Journaled {
     directory: Option<Directory>,
     /// Where they were made before that failed.
     given_up: Option<Directory>,
+    /// What this daemon was started with.
+    started: Config,
     /// A compaction is wanted, however short the log is.
     urgent: bool,
     /// Scratch of the encoder.
@@ -81,7 +84,7 @@ impl Deref for Journaled {
 
 impl Journaled {
     /// The engine, with `log` telling of it from now on, and others in `directory` after that.
-    pub(crate) fn new(engine: Engine, log: Log, directory: Option<Directory>) -> Self {
+    pub(crate) fn new(engine: Engine, log: Log, directory: Option<Directory>, started: Config) -> Self {
         let turn = Turn {
             number: 1,
             mark: log.mark(),
@@ -93,7 +96,7 @@ impl Journaled {
             continues: true,
         };
         let (fields, stamps) = (Vec::new(), Vec::new());
-        Self { engine, log, directory, given_up: None, urgent: false, fields, turn, stamps }
+        Self { engine, log, directory, given_up: None, started, urgent: false, fields, turn, stamps }
     }
 
     /// Writes down what the engine is at the beginning of a history.
@@ -107,6 +110,23 @@ impl Journaled {
             Ok(()) => {}
         }
         self.record(None, &Record::Began(&image));
+        self.record_settings();
+    }
+
+    /// Goes on with the settings of this daemon in place of those of the last.
+    pub(crate) fn follow(&mut self, before: &Config) {
+        self.record_settings();
+        self.engine.reconfigure(before, &self.started);
+    }
+
+    fn record_settings(&mut self) {
+        let settings = settings::encode(&self.started);
+        self.record(None, &Record::Started(settings.as_bytes()));
+    }
+
+    /// What this daemon was started with.
+    pub(crate) fn started(&self) -> &Config {
+        &self.started
     }
 
     /// Begins a turn of the loop at this time.

@@ -4,6 +4,7 @@ mod compaction;
 mod journaled;
 mod record;
 mod recovery;
+mod settings;
 mod start;
 mod state;
 

@@ -82,6 +82,8 @@ pub(crate) enum Record<'a> {
     Reconnected,
     /// No call: a fresh store, as its image, which is the first record of a journal.
     Began(&'a [u8]),
+    /// A daemon began, with these settings ([`super::settings`]).
+    Started(&'a [u8]),
     /// No call: a guest is reached in another way from now on.
     Rebound(Reach),
     /// No call: the daemon's own ports.
@@ -109,6 +111,7 @@ mod kind {
     pub(super) const HOST: u16 = 17;
     pub(super) const BEGAN: u16 = 18;
     pub(super) const RECONNECTED: u16 = 19;
+    pub(super) const STARTED: u16 = 20;
 }
 
 /// Kind of [`Record::Received`], whose bytes the kernel puts into the log itself.
@@ -163,6 +166,7 @@ impl<'a> Record<'a> {
             Self::RingFailed => (kind::RING_FAILED, none),
             Self::Reconnected => (kind::RECONNECTED, none),
             Self::Began(image) => (kind::BEGAN, image),
+            Self::Started(settings) => (kind::STARTED, settings),
             Self::Rebound(reach) => {
                 reach.encode(fields);
                 (kind::REBOUND, none)
@@ -209,6 +213,7 @@ impl<'a> Record<'a> {
             kind::RING_FAILED => empty(Self::RingFailed)?,
             kind::RECONNECTED => empty(Self::Reconnected)?,
             kind::BEGAN => Self::Began(payload),
+            kind::STARTED => Self::Started(payload),
             kind::REBOUND => Self::Rebound(Reach::decode(payload)?),
             kind::HOST => {
                 let (port, []) = word(payload)? else { return None };
@@ -321,6 +326,7 @@ mod tests {
             Record::RingFailed,
             Record::Reconnected,
             Record::Began(b"image"),
+            Record::Started(b"nodes 3\n"),
             Record::Rebound(reach(None)),
             Record::Host(HostPorts { domain_state: None }),
             Record::Host(HostPorts { domain_state: Some(Port(12)) }),

@@ -4,12 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
-use xenstore_core::{DomainEvent, Engine};
+use xenstore_core::{Config, DomainEvent, Engine};
 use xenstore_journal::{Directory, Log, LogFile, Record as Written};
 
 use super::journaled::{Journaled, WRITER};
 use super::record::Record;
 use super::recovery::{Recovered, RecoveryError, recover};
+use super::settings::{self, Unchangeable};
 use super::state::ShellState;
 use crate::cli::Options;
 use crate::run_dir::RunDir;
@@ -32,20 +33,23 @@ pub(crate) enum StartError {
     /// What an earlier daemon left cannot be gone on with.
     #[error("the store of before cannot be recovered (--no-recovery begins with a fresh one)")]
     Recovery(#[from] RecoveryError),
+    /// It belongs to a daemon that this one cannot stand in for.
+    #[error("the store of before cannot be served (--no-recovery begins with a fresh one)")]
+    Settings(#[from] Unchangeable),
     /// There is no memory for a log.
     #[error("no memory for a log")]
     Memory(#[source] io::Error),
 }
 
-/// Goes on where an earlier daemon of this boot ended, or begins afresh with the engine of `fresh`.
+/// Goes on where an earlier daemon of this boot ended, or begins afresh, with these settings.
 ///
 /// # Errors
 /// Where the journal is damaged, or written by a newer version: nothing of it is changed then. A directory that cannot
 /// be written is no error: the store is served without a journal, and the log says so.
-pub(crate) fn start(options: &Options, files: &RunDir, fresh: impl FnOnce() -> Engine) -> Result<Start, StartError> {
+pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result<Start, StartError> {
     if options.no_journal {
         let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
-        return Ok(Start { journaled: Journaled::new(fresh(), log, None), past: None });
+        return Ok(Start { journaled: Journaled::new(Engine::new(config.clone()), log, None, config), past: None });
     }
     let directory = match Directory::open(&place(options, files)) {
         Ok(directory) => directory,
@@ -53,23 +57,25 @@ pub(crate) fn start(options: &Options, files: &RunDir, fresh: impl FnOnce() -> E
             let error = &error as &dyn std::error::Error;
             warn!(error, "there is no journal: the death of the daemon will lose the store");
             let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
-            return Ok(Start { journaled: Journaled::new(fresh(), log, None), past: None });
+            return Ok(Start { journaled: Journaled::new(Engine::new(config.clone()), log, None, config), past: None });
         }
     };
     if options.no_recovery {
         clear(&directory);
     } else if let Some(Recovered { engine, state, log }) = recover(&directory)? {
-        let mut journaled = Journaled::new(engine, log, Some(directory));
+        settings::check(&state.started, &config)?;
+        let mut journaled = Journaled::new(engine, log, Some(directory), config);
+        journaled.follow(&state.started);
         // Should this daemon die too, the next need not go through all of that again.
         journaled.compact_soon();
         return Ok(Start { journaled, past: Some(state) });
     } else {
         clear(&directory);
     }
-    let engine = fresh();
+    let engine = Engine::new(config.clone());
     let journaled = match Log::first(&directory, WRITER) {
         Ok(log) => {
-            let mut journaled = Journaled::new(engine, log, Some(directory));
+            let mut journaled = Journaled::new(engine, log, Some(directory), config);
             journaled.begin();
             journaled
         }
@@ -77,7 +83,7 @@ pub(crate) fn start(options: &Options, files: &RunDir, fresh: impl FnOnce() -> E
             let error = &error as &dyn std::error::Error;
             warn!(error, "there is no journal: the death of the daemon will lose the store");
             let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
-            Journaled::new(engine, log, None)
+            Journaled::new(engine, log, None, config)
         }
     };
     Ok(Start { journaled, past: None })
@@ -141,6 +147,7 @@ fn describe(written: &Written<'_>) -> String {
         Some(Record::Reconnected) => "asks for a new connection".into(),
         Some(Record::RingFailed) => "the ring is bad".into(),
         Some(Record::Began(image)) => format!("a fresh store, {} bytes", image.len()),
+        Some(Record::Started(settings)) => format!("a daemon started: {}", text(settings)),
         Some(Record::Rebound(reach)) => format!("domain {} is reached by port {}", reach.domid, reach.local),
         Some(Record::Host(ports)) => format!("the daemon's own ports: {ports:?}"),
     }

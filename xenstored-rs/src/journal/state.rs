@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use xenstore_core::{ConnId, DomId, Effect, Engine};
+use xenstore_core::{Config, ConnId, DomId, Effect, Engine};
 
 use super::record::{HostPorts, Reach, Record, RingPosition};
+use super::settings;
 
 /// The shell's part of an image, and what records make of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShellState {
+    /// What the last daemon was started with.
+    pub(crate) started: Config,
     /// The daemon's own ports.
     pub(crate) ports: HostPorts,
     /// How guests are reached.
@@ -21,9 +24,16 @@ pub(crate) struct ShellState {
 const GUEST: usize = Reach::SIZE + 12;
 
 impl ShellState {
-    /// The daemon's port, then each guest.
-    pub(crate) fn encode(ports: HostPorts, guests: impl Iterator<Item = (ConnId, Reach, RingPosition)>) -> Vec<u8> {
-        let mut out = ports.domain_state.map_or(0, |port| port.0).to_le_bytes().to_vec();
+    /// The settings with their length before them, the daemon's port, then each guest.
+    pub(crate) fn encode(
+        started: &Config,
+        ports: HostPorts,
+        guests: impl Iterator<Item = (ConnId, Reach, RingPosition)>,
+    ) -> Vec<u8> {
+        let settings = settings::encode(started);
+        let mut out = (settings.len() as u64).to_le_bytes().to_vec();
+        out.extend_from_slice(settings.as_bytes());
+        out.extend_from_slice(&ports.domain_state.map_or(0, |port| port.0).to_le_bytes());
         for (conn, reach, at) in guests {
             reach.encode(&mut out);
             out.extend_from_slice(&conn.number().to_le_bytes());
@@ -34,15 +44,16 @@ impl ShellState {
 
     /// The state that [`ShellState::encode`] wrote; `None` where it is none.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.is_empty() {
-            // No domains are served.
-            return Some(Self::default());
-        }
+        let (len, bytes) = bytes.split_first_chunk()?;
+        let (text, bytes) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
         let (port, guests) = bytes.split_first_chunk()?;
         let port = u32::from_le_bytes(*port);
         let (guests, []) = guests.as_chunks::<GUEST>() else { return None };
-        let mut state =
-            Self { ports: HostPorts { domain_state: (port != 0).then_some(xen_ffi::Port(port)) }, ..Self::default() };
+        let mut state = Self {
+            started: settings::decode(text)?,
+            ports: HostPorts { domain_state: (port != 0).then_some(xen_ffi::Port(port)) },
+            ..Self::default()
+        };
         for guest in guests {
             let (reach, rest) = guest.split_at(Reach::SIZE);
             let reach = Reach::decode(reach)?;
@@ -89,6 +100,11 @@ impl ShellState {
                     self.positions.insert(conn, RingPosition::default());
                 }
             }
+            Record::Started(settings) => {
+                let now = settings::decode(settings).ok_or("settings that are none")?;
+                engine.reconfigure(&self.started, &now);
+                self.started = now;
+            }
             Record::Rebound(reach) => {
                 self.reached.insert(reach.domid, reach);
             }
@@ -127,13 +143,16 @@ mod tests {
         let at = RingPosition { requests: 9, replies: u32::MAX };
         let ports = HostPorts { domain_state: Some(Port(77)) };
         let guests = [(ConnId::from_number(4), reach(1), at), (ConnId::from_number(0), reach(9), at)];
-        let bytes = ShellState::encode(ports, guests.into_iter());
+        let started = Config { priv_domid: DomId(5), ..Config::default() };
+        let bytes = ShellState::encode(&started, ports, guests.into_iter());
         let state = ShellState::decode(&bytes).unwrap();
+        assert_eq!(state.started, started);
         assert_eq!(state.ports, ports);
         assert_eq!(state.reached.into_values().collect::<Vec<_>>(), [reach(1), reach(9)]);
         assert_eq!(state.positions.get(&ConnId::from_number(4)), Some(&at));
-        for cut in 1..bytes.len() {
-            let whole = cut >= 4 && (cut - 4).is_multiple_of(GUEST);
+        let guests = bytes.len() - 2 * GUEST;
+        for cut in 0..bytes.len() {
+            let whole = cut >= guests && (cut - guests).is_multiple_of(GUEST);
             assert_eq!(ShellState::decode(&bytes[..cut]).is_some(), whole, "{cut}");
         }
     }
