@@ -7,6 +7,7 @@
 //! - [`Daemon`], [`Backend`], [`Starter`]: one running store daemon
 //! - [`Client`], [`Reply`], [`Event`]: one connection, by the bytes of the wire
 //! - [`scene`]: a simulated host with a daemon and guests
+//! - [`Scripted`]: a daemon whose every byte is the test's, for clients
 //! - [`tools`]: Debian's own command line tools
 //! - [`process`]: what `/proc` says of a daemon
 //! - [`wait`]: conditions with deadlines
@@ -15,8 +16,10 @@ mod client;
 mod daemon;
 pub mod process;
 pub mod scene;
+mod scripted;
 pub mod tools;
 pub mod wait;
 
 pub use client::{Client, ClientError, Event, Reply, Wire};
 pub use daemon::{Backend, Daemon, Starter, our_binary};
+pub use scripted::{Line, Scripted};
