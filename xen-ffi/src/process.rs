@@ -109,6 +109,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the interpreter has no heap of the C library")]
     fn the_heap_may_be_trimmed_at_any_time() {
         let kept = vec![1u8; 1 << 20];
         trim_heap();

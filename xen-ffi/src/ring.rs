@@ -81,6 +81,11 @@ impl Ring {
     /// # Errors
     /// [`IndexError`] if the indices cannot be; nothing is copied then.
     pub fn peek(&self, buffer: &mut [u8]) -> Result<usize, IndexError> {
+        self.copy_requests(buffer).map(|(_, copied)| copied)
+    }
+
+    /// As [`Ring::peek`]; tells from which index on, too.
+    fn copy_requests(&self, buffer: &mut [u8]) -> Result<(u32, usize), IndexError> {
         let consumer = self.page.read_u32(offset::REQUEST_CONSUMER);
         let producer = self.page.read_u32(offset::REQUEST_PRODUCER);
         let spans = readable(producer, consumer, buffer.len())?;
@@ -89,7 +94,7 @@ impl Ring {
         let (first, rest) = buffer.split_at_mut(spans.first.len());
         self.page.copy_out(offset::REQUESTS + spans.first.start, first);
         self.page.copy_out(offset::REQUESTS + spans.second.start, &mut rest[..spans.second.len()]);
-        Ok(spans.len())
+        Ok((consumer, spans.len()))
     }
 
     /// Takes `count` request bytes out of the ring: those that [`Ring::peek`] has just copied, or the first of them.
@@ -112,8 +117,8 @@ impl Ring {
     /// # Errors
     /// [`IndexError`] if the indices cannot be; nothing is taken then.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, IndexError> {
-        let taken = self.peek(buffer)?;
-        self.consume(count(taken));
+        let (consumer, taken) = self.copy_requests(buffer)?;
+        self.raise_request_consumer(consumer.wrapping_add(count(taken)));
         Ok(taken)
     }
 
@@ -219,5 +224,7 @@ fn count(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(RING_SIZE)
 }
 
+#[cfg(test)]
+mod intruder_tests;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,9 @@ use std::{
 
 use crate::error::Error;
 
+#[cfg(any(test, fuzzing))]
+pub mod intruder;
+
 /// Bytes of a page: the hypervisor's unit of sharing, whatever the kernel's page size is.
 pub const PAGE_SIZE: usize = 4096;
 
@@ -147,6 +150,7 @@ impl SharedPage {
     // A reference to an atomic is the one kind that another party's writes do not invalidate. These last for one access.
 
     fn number(&self, offset: usize) -> &AtomicU32 {
+        before_access();
         check_range(offset, size_of::<u32>());
         assert!(offset.is_multiple_of(align_of::<AtomicU32>()), "a number at {offset}");
         // SAFETY: inside the page, which lives as long as `self` and starts at a word; the offset is aligned.
@@ -154,16 +158,25 @@ impl SharedPage {
     }
 
     fn word(&self, offset: usize) -> &AtomicUsize {
+        before_access();
         debug_assert!(offset.is_multiple_of(WORD) && offset + WORD <= PAGE_SIZE);
         // SAFETY: the copying loops come here for whole aligned words of a range that was checked.
         unsafe { AtomicUsize::from_ptr(self.base.as_ptr().wrapping_add(offset).cast()) }
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
+        before_access();
         debug_assert!(offset < PAGE_SIZE);
         // SAFETY: the copying loops come here for bytes of a range that was checked.
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().wrapping_add(offset)) }
     }
+}
+
+/// Lets an intruder in, where a test has one.
+#[inline]
+fn before_access() {
+    #[cfg(any(test, fuzzing))]
+    intruder::intrude();
 }
 
 /// Bytes from `offset` to the next start of a word.

@@ -53,14 +53,14 @@ impl Guest {
 
 /// Memory of a page that threads share.
 #[repr(C, align(4096))]
-struct Memory([std::sync::atomic::AtomicU8; crate::PAGE_SIZE]);
+pub(super) struct Memory([std::sync::atomic::AtomicU8; crate::PAGE_SIZE]);
 
 impl Memory {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self([const { std::sync::atomic::AtomicU8::new(0) }; _]))
     }
 
-    fn page(self: &Arc<Self>) -> SharedPage {
+    pub(super) fn page(self: &Arc<Self>) -> SharedPage {
         let kept = Arc::clone(self);
         let base = NonNull::from(&self.0).cast();
         // SAFETY: the page keeps the memory until it is given back; it is made of atomics, which nobody borrows
