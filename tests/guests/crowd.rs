@@ -115,3 +115,34 @@ fn a_thousand_domains_die_at_once_while_a_tool_is_served() {
     }
     assert_eq!(each.settled_events().len(), usize::from(DOMAINS));
 }
+
+#[test]
+fn guests_that_signal_without_end_hold_nobody_up() {
+    const SIGNALLING: u16 = 8;
+    let domids: Vec<u16> = (1..=SIGNALLING + 1).collect();
+    let scene = Scene::with(&domids);
+    let rings: Vec<Guest> = (1..=SIGNALLING).map(|domid| scene.ring(domid)).collect();
+    let over = AtomicBool::new(false);
+    let mut times = thread::scope(|scope| {
+        for rings in rings.chunks(usize::from(SIGNALLING / 2)) {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    rings.iter().for_each(Guest::notify);
+                }
+            });
+        }
+        let mut polite = scene.ring_client(SIGNALLING + 1);
+        let times: Vec<Duration> = (0..200)
+            .map(|_| {
+                let asked = Instant::now();
+                assert_eq!(polite.request(Op::Write, 0, b"data\0x").unwrap().payload, OK);
+                asked.elapsed()
+            })
+            .collect();
+        over.store(true, SeqCst);
+        times
+    });
+    times.sort();
+    let p99 = times[times.len() * 99 / 100];
+    assert!(p99 < Duration::from_millis(100), "99 of 100 in {p99:?}, all in {:?}", times.last());
+}

@@ -313,3 +313,20 @@ fn a_page_that_changes_while_it_is_served_harms_only_its_guest() {
     }
     scene.assert_alive();
 }
+
+#[test]
+fn replies_that_are_taken_without_a_signal_are_followed_by_the_rest() {
+    let scene = Scene::with(&[1]);
+    scene.dom0().write("/local/domain/1/long", &[b'v'; 4000]);
+    let mut ring = scene.ring(1);
+    ring.send(&message(Op::Read, 1, b"long\0"), PATIENCE).unwrap();
+    let mut taken = 0;
+    while taken < 16 + 4000 {
+        until("more of the reply comes", || ring.word(Word::RspProd) != ring.word(Word::RspCons));
+        taken += ring.word(Word::RspProd).wrapping_sub(ring.word(Word::RspCons)) as usize;
+        // By hand, since taking signals.
+        ring.set_word(Word::RspCons, ring.word(Word::RspProd));
+    }
+    let told = scene.log().lines().filter(|line| line.contains("forgets to signal")).count();
+    assert_eq!(told, 1, "{}", scene.log());
+}

@@ -306,7 +306,7 @@ impl EventLoop {
                 TICKER => {
                     self.ticker.rang();
                     if let Some(guests) = self.guests.as_mut().filter(|guests| guests.any()) {
-                        guests.look_for_forgetful();
+                        guests.look_for_forgetful(&self.engine);
                         self.ticker.wind();
                     }
                     for conn in std::mem::take(&mut self.doubted) {

@@ -47,8 +47,8 @@ struct Guest {
     listed: bool,
     /// It is to be signalled at the end of the turn.
     signal: bool,
-    /// It was found with a request that it had not signalled, and has not signalled anything since. It may be between
-    /// the two.
+    /// It was found with a request or with room that it had not signalled, and has not signalled anything since. It may
+    /// be between the two.
     suspected: bool,
     /// It was told of that it forgets to signal.
     forgetful: bool,
@@ -72,6 +72,8 @@ pub(crate) struct Guests {
     by_port: BTreeMap<Port, ConnId>,
     to_look_at: Vec<ConnId>,
     to_signal: Vec<ConnId>,
+    /// Ports that have signalled, while they are looked through.
+    signalled: Vec<Port>,
     /// Requests of these wait in the ring, since the engine takes none of them now.
     held_back: BTreeSet<ConnId>,
 }
@@ -126,6 +128,7 @@ impl Guests {
             by_port: BTreeMap::new(),
             to_look_at: Vec::new(),
             to_signal: Vec::new(),
+            signalled: Vec::new(),
             held_back: BTreeSet::new(),
         })
     }
@@ -349,17 +352,22 @@ impl Guests {
 
     /// Takes the signals that came in.
     pub(crate) fn take_signals(&mut self, engine: &mut Journaled) {
-        let mut domains_changed = false;
+        // A port is masked from its signal on, so this comes to an end. Were each unmasked at once, guests that signal
+        // without end would keep it going.
+        let mut signalled = std::mem::take(&mut self.signalled);
         loop {
-            let port = match self.channels.pending() {
-                Ok(Some(port)) => port,
+            match self.channels.pending() {
+                Ok(Some(port)) => signalled.push(port),
                 Ok(None) => break,
                 Err(error) => {
                     warn!(error = &error as &dyn std::error::Error, "signals of guests may be lost");
                     self.look_at_all();
                     break;
                 }
-            };
+            }
+        }
+        let mut domains_changed = false;
+        for port in signalled.drain(..) {
             if self.virq.as_ref().is_some_and(|virq| virq.port() == port) {
                 domains_changed = true;
             } else if let Some(&conn) = self.by_port.get(&port) {
@@ -372,6 +380,7 @@ impl Guests {
                 warn!(error = &error as &dyn std::error::Error, %port, "a port cannot be unmasked");
             }
         }
+        self.signalled = signalled;
         if domains_changed {
             self.look_at_domains(engine);
         }
@@ -383,15 +392,17 @@ impl Guests {
         all.into_iter().for_each(|conn| self.list(conn));
     }
 
-    /// Lists guests that have a request waiting which they did not signal. Those that still have not by the next call are
-    /// told of, once.
-    pub(crate) fn look_for_forgetful(&mut self) {
+    /// Lists guests that have a request waiting which they did not signal, or that took replies while more wait and did
+    /// not signal that. Those that still have not by the next call are told of, once.
+    pub(crate) fn look_for_forgetful(&mut self, engine: &Journaled) {
         let mut found = Vec::new();
         for guest in self.guests.iter_mut().flatten().filter(|guest| !guest.ignored) {
             if std::mem::take(&mut guest.suspected) && !std::mem::replace(&mut guest.forgetful, true) {
-                info!(domid = guest.domid.0, "a domain forgets to signal its requests");
+                info!(domid = guest.domid.0, "a domain forgets to signal");
             }
-            if !guest.listed && !self.held_back.contains(&guest.conn) && guest.ring.waiting() != Ok(0) {
+            let asks = || !self.held_back.contains(&guest.conn) && guest.ring.waiting() != Ok(0);
+            let took = || !engine.output(guest.conn).is_empty() && guest.ring.room() != Ok(0);
+            if !guest.listed && (asks() || took()) {
                 guest.suspected = true;
                 found.push(guest.conn);
             }
