@@ -44,12 +44,12 @@ pub trait Platform: Sized + 'static {
     ///
     /// # Errors
     /// Those of the system.
-    fn start_thread(body: impl FnOnce() + Send + 'static) -> io::Result<Self::Thread>;
+    fn start_thread(body: impl Fn() + Send + Sync + 'static) -> io::Result<Self::Thread>;
 
     /// Waits for the end of a thread; when called by that very thread, lets it run to its end by itself.
     fn join(thread: Self::Thread);
 
-    /// Forgets a thread that did not come along through a fork.
+    /// Forgets a thread that did not come along through a fork; what it used may be freed if that is possible.
     fn forget(thread: Self::Thread);
 
     /// A number that differs between a process and the children that it forks.
@@ -111,7 +111,7 @@ impl Platform for Std {
     type Monitor<T: Send> = StdMonitor<T>;
     type Thread = thread::JoinHandle<()>;
 
-    fn start_thread(body: impl FnOnce() + Send + 'static) -> io::Result<Self::Thread> {
+    fn start_thread(body: impl Fn() + Send + Sync + 'static) -> io::Result<Self::Thread> {
         // A thread inherits the mask of the one that starts it.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let started = thread::Builder::new().name("xenstore".into()).stack_size(STACK_SIZE).spawn(body);

@@ -1,7 +1,7 @@
 //! Watches: events from the connection to those who wait for them.
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::link::Sink;
 use crate::nodes::string;
 use std::collections::{HashMap, VecDeque};
@@ -131,13 +131,14 @@ impl Table {
 }
 
 impl Sink for Table {
-    fn event(&mut self, payload: &[u8]) {
+    fn event(&mut self, payload: &[u8]) -> Result<(), Cause> {
         let mut strings = payload::strings(payload);
-        let (Some(path), Some(token)) = (strings.next(), strings.next()) else { return };
+        let (Some(path), Some(token)) = (strings.next(), strings.next()) else { return Err(Cause::MalformedEvent) };
         // Events may still come for a watch that was just dropped.
         for entry in self.by_token.get_mut(token).into_iter().flatten().filter(|entry| entry.sees(path)) {
             entry.push(path);
         }
+        Ok(())
     }
 
     fn broken(&mut self) {}
@@ -257,7 +258,7 @@ mod tests {
     fn a_watch_sees_its_path_and_what_is_below(#[case] watch: &str, #[case] path: &str, #[case] sees: bool) {
         let mut table = Table::default();
         let (id, token) = table.add(watch.as_bytes(), None, 1);
-        table.event(format!("{path}\0{}\0", String::from_utf8_lossy(&token)).as_bytes());
+        table.event(format!("{path}\0{}\0", String::from_utf8_lossy(&token)).as_bytes()).unwrap();
         assert_eq!(table.take(&token, id).is_some(), sees);
     }
 
@@ -266,11 +267,11 @@ mod tests {
         let mut table = Table::default();
         let (a, token) = table.add(b"/a", Some(b"t".to_vec()), 9);
         let (b, _) = table.add(b"/b", Some(b"t".to_vec()), 9);
-        table.event(b"/b/x\0t\0");
+        table.event(b"/b/x\0t\0").unwrap();
         assert_eq!(table.take(&token, a), None);
         assert_eq!(table.take(&token, b), Some(Ok(Event { path: b"/b/x"[..].into() })));
         table.remove(&token, b);
-        table.event(b"/b/x\0t\0");
+        table.event(b"/b/x\0t\0").unwrap();
         assert_eq!(table.take(&token, b), None);
     }
 
@@ -279,7 +280,7 @@ mod tests {
         let mut table = Table::default();
         let (id, token) = table.add(b"/a", None, 2);
         for _ in 0..5 {
-            table.event(&[b"/a\0", &token[..], b"\0"].concat());
+            table.event(&[b"/a\0", &token[..], b"\0"].concat()).unwrap();
         }
         let told: Vec<_> = std::iter::from_fn(|| table.take(&token, id)).collect();
         let event = Ok(Event { path: b"/a"[..].into() });

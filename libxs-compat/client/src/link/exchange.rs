@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
-use xenstore_wire::{Header, Op, PAYLOAD_MAX, put_with};
+use xenstore_wire::{Header, Op, PAYLOAD_MAX, put_message, put_with};
 
 /// A request that was noted, and the connection that it goes to.
 struct Request {
@@ -28,6 +28,9 @@ impl Request {
     }
 }
 
+/// What goes behind a request without payload; it changes nothing and everybody may ask.
+const FOLLOWER: Op = Op::GetDomainPath;
+
 /// Why a request was not sent.
 #[derive(Clone, Copy)]
 enum Failure {
@@ -42,7 +45,6 @@ type Locked<'a, P, S> = <<P as Platform>::Monitor<State<P, S>> as Monitor<State<
 
 /// Puts a request together in the room for it.
 fn encode(room: &mut Vec<u8>, request: &Request, tx_id: u32, parts: &[&[u8]]) {
-    room.clear();
     let header = Header { op: request.op.number(), req_id: request.id, tx_id, len: 0 };
     let Ok(()) = put_with(room, &header, |out| {
         parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -74,7 +76,8 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         until: Option<Instant>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Error> {
-        if parts.iter().map(|part| part.len()).sum::<usize>() > PAYLOAD_MAX {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if len > PAYLOAD_MAX {
             return Err(Error::TooLong);
         }
         let mut sending = self.sending.lock();
@@ -83,12 +86,17 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         let transport = Arc::clone(&state.transport);
         let request = Request { id: state.expect(op), op, epoch: state.epoch, transport, until };
         *epoch = request.epoch;
-        let owed = state.owed(request.id);
+        let owed = state.owed();
+        let follower = (len == 0).then(|| state.expect_nothing(FOLLOWER));
         let mut seat = state.take_seat();
         drop(state);
+        sending.clear();
         encode(&mut sending, &request, tx_id, parts);
+        if let Some(id) = follower {
+            put_message(&mut sending, FOLLOWER.number(), id, 0, b"0\0");
+        }
         if let Err(failure) = self.send(&request, &sending, seat.as_mut()) {
-            return Err(self.fail(&request, seat, failure));
+            return Err(self.fail(&request, follower, seat, failure));
         }
         // Unnumbered requests are one after the other; the next may be sent when this one has its answer.
         let turn = match self.numbering {
@@ -115,11 +123,11 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         let mut sending = self.sending.lock();
         let mut state = self.usable(None)?;
         let transport = Arc::clone(&state.transport);
-        let request = Request { id: state.expect(op), op, epoch: state.epoch, transport, until: None };
-        state.abandon(request.id);
+        let request = Request { id: state.expect_nothing(op), op, epoch: state.epoch, transport, until: None };
         drop(state);
+        sending.clear();
         encode(&mut sending, &request, 0, parts);
-        self.send(&request, &sending, None).map_err(|failure| self.fail(&request, None, failure))
+        self.send(&request, &sending, None).map_err(|failure| self.fail(&request, None, None, failure))
     }
 
     /// The state of a connection that is not broken, renewed if need be.
@@ -180,11 +188,16 @@ impl<P: Platform, S: Sink> Shared<P, S> {
     }
 
     /// Ends a request that could not be sent, and returns its error.
-    fn fail(&self, request: &Request, seat: Option<Inbox>, failure: Failure) -> Error {
+    fn fail(&self, request: &Request, follower: Option<u32>, seat: Option<Inbox>, failure: Failure) -> Error {
         let mut state = self.state.lock();
         state.forget(request.id);
         let error = match failure {
-            Failure::Unsent => Error::TimedOut,
+            Failure::Unsent => {
+                if let Some(id) = follower {
+                    state.retract(id);
+                }
+                Error::TimedOut
+            }
             Failure::Broken(cause) => {
                 state.break_off(request.epoch, cause);
                 Error::Broken(cause)
@@ -279,7 +292,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                 return Err(Error::Broken(cause));
             }
             if let Some(inbox) = state.take_seat() {
-                let owed = state.owed(request.id);
+                let owed = state.owed();
                 drop(state);
                 return self.receive_answer(inbox, request, owed, take);
             }

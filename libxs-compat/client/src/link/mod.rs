@@ -26,7 +26,10 @@ use xenstore_wire::Op;
 /// Takes the watch events of a link. It is called with the link's lock held and must not call the link.
 pub trait Sink: Send + 'static {
     /// A watch fired. `payload` is the path, the token and perhaps more strings, each with its NUL; at least two.
-    fn event(&mut self, payload: &[u8]);
+    ///
+    /// # Errors
+    /// Why the event cannot be kept, which ends the connection.
+    fn event(&mut self, payload: &[u8]) -> Result<(), Cause>;
 
     /// No more events will come.
     fn broken(&mut self);
@@ -91,6 +94,9 @@ impl<P: Platform, S: Sink> Link<P, S> {
     }
 
     /// Sends a request whose payload is `parts`, one behind the other, and hands the payload of its answer to `take`.
+    ///
+    /// Behind a request without any payload goes a harmless one: an oxenstored of before 2026 leaves such a message
+    /// lying until more bytes come.
     ///
     /// # Errors
     /// [`Error::Refused`] and its like when the daemon answers with an error; [`Error::TooLong`] before anything is
@@ -291,6 +297,15 @@ impl<P: Platform, S: Sink> Link<P, S> {
         P::process() == self.process
     }
 
+    /// Whether no other thread was using the link when this child was forked. If one was, what they shared may be in
+    /// the middle of a change: it must be left as it is, for ever.
+    #[must_use]
+    pub fn came_through_whole(&self) -> bool {
+        self.shared.state.try_lock().is_some_and(|state| state.is_at_rest())
+            && self.shared.sending.try_lock().is_some()
+            && self.shared.renewing.try_lock().is_some()
+    }
+
     fn check_process(&self) -> Result<(), Error> {
         if self.is_own() { Ok(()) } else { Err(Error::Forked) }
     }
@@ -299,11 +314,9 @@ impl<P: Platform, S: Sink> Link<P, S> {
 impl<P: Platform, S: Sink> Drop for Link<P, S> {
     fn drop(&mut self) {
         if !self.is_own() {
-            // The threads stayed behind, perhaps in the middle of something: what they share is left as it is. Above
-            // all, the connection is not ended, which would end it for the parent.
-            if let Some(mut state) = self.shared.state.try_lock()
-                && let Some(thread) = state.thread.take()
-            {
+            // The threads stayed behind. Above all, the connection is not ended, which would end it for the parent.
+            let thread = self.shared.state.try_lock().and_then(|mut state| state.thread.take());
+            if let Some(thread) = thread {
                 P::forget(thread);
             }
             return;

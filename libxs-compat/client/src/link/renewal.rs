@@ -129,7 +129,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         let Some(renewal) = &mut state.renewal else { return Err(Error::Closed) };
         renewal.lose_transactions();
         for event in events {
-            state.sink.event(&event);
+            state.sink.event(&event).map_err(Error::Broken)?;
         }
         // Whoever has the seat waits for more to come, so nothing whole may be left lying.
         let mut first = Vec::new();

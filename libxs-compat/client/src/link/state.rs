@@ -76,6 +76,15 @@ impl<P: Platform, S: Sink> State<P, S> {
 
     /// Notes a request and returns its number.
     pub(super) fn expect(&mut self, op: Op) -> u32 {
+        self.note(op, Answer::Awaited)
+    }
+
+    /// Notes a request whose answer is dropped when it comes, and returns its number.
+    pub(super) fn expect_nothing(&mut self, op: Op) -> u32 {
+        self.note(op, Answer::Abandoned)
+    }
+
+    fn note(&mut self, op: Op, answer: Answer) -> u32 {
         let id = match self.numbering {
             Numbering::None => 0,
             Numbering::Counted => {
@@ -83,7 +92,7 @@ impl<P: Platform, S: Sink> State<P, S> {
                 self.last_id
             }
         };
-        self.pending.push(Pending { id, op, answer: Answer::Awaited });
+        self.pending.push(Pending { id, op, answer });
         id
     }
 
@@ -106,6 +115,14 @@ impl<P: Platform, S: Sink> State<P, S> {
     /// Forgets a request: nothing of it was sent, or it has its answer.
     pub(super) fn forget(&mut self, id: u32) {
         if let Some(at) = self.position(id) {
+            self.pending.remove(at);
+        }
+    }
+
+    /// Takes back the last request of which nothing was expected: it was not sent.
+    pub(super) fn retract(&mut self, id: u32) {
+        let last = |pending: &Pending| pending.id == id && matches!(pending.answer, Answer::Abandoned);
+        if let Some(at) = self.pending.iter().rposition(last) {
             self.pending.remove(at);
         }
     }
@@ -182,6 +199,11 @@ impl<P: Platform, S: Sink> State<P, S> {
         self.armed = false;
     }
 
+    /// Whether no thread is in a call, or receives.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.inbox.is_some() && self.followers == 0 && Arc::strong_count(&self.transport) == 1
+    }
+
     /// Wakes the background reader for another reason than bytes.
     pub(super) fn ring(&self) {
         if let Some(bell) = &self.bell {
@@ -223,12 +245,11 @@ impl<P: Platform, S: Sink> State<P, S> {
         self.arm();
     }
 
-    /// Answers that are still to come, and to be dropped, in front of the one to request `id`.
-    pub(super) fn owed(&self, id: u32) -> usize {
+    /// Answers that are still to come, and to be dropped, in front of the one that is awaited.
+    pub(super) fn owed(&self) -> usize {
         match self.numbering {
             Numbering::None => {
-                let abandoned = |pending: &&Pending| matches!(pending.answer, Answer::Abandoned) && pending.id == id;
-                self.pending.iter().filter(abandoned).count()
+                self.pending.iter().take_while(|pending| matches!(pending.answer, Answer::Abandoned)).count()
             }
             Numbering::Counted => 0,
         }
@@ -251,8 +272,7 @@ impl<P: Platform, S: Sink> State<P, S> {
             if message.payload.iter().filter(|&&byte| byte == 0).count() < 2 {
                 return Err(Cause::MalformedEvent);
             }
-            self.sink.event(message.payload);
-            return Ok(());
+            return self.sink.event(message.payload);
         }
         let numbering = self.numbering;
         let at = self
