@@ -232,14 +232,10 @@ fn a_reply_larger_than_the_ring_comes_in_parts(#[values(1009, 2000, 4090)] len: 
     assert_eq!(guest.request(Op::Read, 0, b"/v\0").unwrap().payload, value);
 }
 
-#[test]
-fn a_guest_that_does_not_read_its_replies_is_held_back_and_loses_none() {
-    let mut scene = Scene::with(&[1, 2]);
-    let mut guest = scene.ring_client(1);
-    let before = process::anonymous_kib(scene.pid());
-    let mut ring = scene.ring(1);
-    let mut sent: u32 = 0;
-    // Sends until nothing moves although the daemon has had its turns with others.
+/// Asks as domain 1 without reading, until nothing moves although the daemon has had its turns with others. Returns how
+/// many requests that were.
+fn ask_until_held_back(scene: &Scene, ring: &mut Guest) -> u32 {
+    let mut sent = 0;
     loop {
         let bytes = message(Op::Read, sent, b"/\0");
         if RING_SIZE - ring.word(Word::ReqProd).wrapping_sub(ring.word(Word::ReqCons)) as usize >= bytes.len() {
@@ -252,9 +248,17 @@ fn a_guest_that_does_not_read_its_replies_is_held_back_and_loses_none() {
             assert_eq!(ask(&mut scene.dom0(), Op::GetDomainPath, &["1"]), Ok(b"/local/domain/1\0".to_vec()));
         }
         if ring.word(Word::ReqCons) == cons {
-            break;
+            return sent;
         }
     }
+}
+
+#[test]
+fn a_guest_that_does_not_read_its_replies_is_held_back_and_loses_none() {
+    let mut scene = Scene::with(&[1, 2]);
+    let mut guest = scene.ring_client(1);
+    let before = process::anonymous_kib(scene.pid());
+    let sent = ask_until_held_back(&scene, &mut scene.ring(1));
     // Replies in the ring (64), outstanding ones (20), requests that the daemon has taken and those in the ring (57 each).
     assert!((100..=220).contains(&sent), "{sent} requests were taken");
     assert!(process::anonymous_kib(scene.pid()) < before + 1024);
@@ -263,6 +267,16 @@ fn a_guest_that_does_not_read_its_replies_is_held_back_and_loses_none() {
     }
     assert_eq!(guest.request(Op::Write, 0, b"data\0x").unwrap().payload, OK, "and goes on");
     scene.assert_alive();
+}
+
+#[test]
+fn a_guest_that_is_held_back_goes_on_when_its_limit_is_raised() {
+    let scene = Scene::with(&[1]);
+    let mut ring = scene.ring(1);
+    ask_until_held_back(&scene, &mut ring);
+    let cons = ring.word(Word::ReqCons);
+    assert_eq!(ask(&mut scene.dom0(), Op::SetQuota, &["1", "outstanding", "1000"]), Ok(OK.to_vec()));
+    until("the rest is taken", || ring.word(Word::ReqCons) != cons);
 }
 
 #[test]

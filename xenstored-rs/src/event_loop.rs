@@ -374,7 +374,7 @@ impl EventLoop {
         self.engine.end_turn();
         self.effects.end_turn(now);
         // Sending may have made room for requests that waited.
-        self.engine.has_work() || self.guests.as_ref().is_some_and(Guests::has_work)
+        self.engine.has_work() || self.guests.as_ref().is_some_and(|guests| guests.has_work(&self.engine))
     }
 
     /// Takes in those who wait to connect.

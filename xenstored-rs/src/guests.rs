@@ -1,9 +1,9 @@
 //! The guests of this host: their rings and event channels.
 //!
-//! A guest is looked at when its event channel signals, when something is to be sent to it, or while it waits for its
-//! turn. Once a second all rings are looked at, for guests that forget to signal.
+//! A guest is looked at when its event channel signals, when something is to be sent to it, or when its turn has come
+//! that it waited for. Once a second all rings are looked at, for guests that forget to signal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use mio::unix::SourceFd;
@@ -45,6 +45,8 @@ struct Guest {
     ignored: bool,
     /// In the list of guests to look at.
     listed: bool,
+    /// Requests wait in its ring, since the engine takes none of them now.
+    held_back: bool,
     /// It is to be signalled at the end of the turn.
     signal: bool,
     /// It was found with a request or with room that it had not signalled, and has not signalled anything since. It may
@@ -71,11 +73,11 @@ pub(crate) struct Guests {
     by_domid: BTreeMap<DomId, ConnId>,
     by_port: BTreeMap<Port, ConnId>,
     to_look_at: Vec<ConnId>,
+    /// Those of this turn.
+    looking: Vec<ConnId>,
     to_signal: Vec<ConnId>,
     /// Ports that have signalled, while they are looked through.
     signalled: Vec<Port>,
-    /// Requests of these wait in the ring, since the engine takes none of them now.
-    held_back: BTreeSet<ConnId>,
 }
 
 impl Guests {
@@ -127,9 +129,9 @@ impl Guests {
             by_domid: BTreeMap::new(),
             by_port: BTreeMap::new(),
             to_look_at: Vec::new(),
+            looking: Vec::new(),
             to_signal: Vec::new(),
             signalled: Vec::new(),
-            held_back: BTreeSet::new(),
         })
     }
 
@@ -305,6 +307,7 @@ impl Guests {
             reach,
             ignored: false,
             listed: false,
+            held_back: false,
             signal: false,
             suspected: false,
             forgetful: false,
@@ -314,7 +317,6 @@ impl Guests {
     /// Lets a ring go: unmaps it and unbinds its port.
     pub(crate) fn release(&mut self, conn: ConnId) {
         let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::take) else { return };
-        self.held_back.remove(&conn);
         if self.by_domid.get(&guest.domid) == Some(&conn) {
             self.by_domid.remove(&guest.domid);
         }
@@ -337,7 +339,6 @@ impl Guests {
         }
         let domid = guest.domid.0;
         self.signal(conn);
-        self.held_back.remove(&conn);
         warn!(domid, ?fault, "a domain's ring is served no more");
     }
 
@@ -393,17 +394,20 @@ impl Guests {
     }
 
     /// Lists guests that have a request waiting which they did not signal, or that took replies while more wait and did
-    /// not signal that. Those that still have not by the next call are told of, once.
+    /// not signal that. Those that still have not by the next call are told of, once. Guests that are held back are listed
+    /// too: their limits may have been raised.
     pub(crate) fn look_for_forgetful(&mut self, engine: &Journaled) {
         let mut found = Vec::new();
         for guest in self.guests.iter_mut().flatten().filter(|guest| !guest.ignored) {
             if std::mem::take(&mut guest.suspected) && !std::mem::replace(&mut guest.forgetful, true) {
                 info!(domid = guest.domid.0, "a domain forgets to signal");
             }
-            let asks = || !self.held_back.contains(&guest.conn) && guest.ring.waiting() != Ok(0);
+            let asks = || !guest.held_back && guest.ring.waiting() != Ok(0);
             let took = || !engine.output(guest.conn).is_empty() && guest.ring.room() != Ok(0);
             if !guest.listed && (asks() || took()) {
                 guest.suspected = true;
+                found.push(guest.conn);
+            } else if guest.held_back {
                 found.push(guest.conn);
             }
         }
@@ -426,32 +430,30 @@ impl Guests {
     }
 
     /// Whether guests are left to look at.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.to_look_at.is_empty()
+    pub(crate) fn has_work(&self, engine: &Journaled) -> bool {
+        !self.to_look_at.is_empty() || engine.has_wanting()
     }
 
     /// Looks at the guests whose turn has come: takes requests out of their rings.
     pub(crate) fn serve(&mut self, engine: &mut Journaled, now: Time) {
-        for conn in std::mem::take(&mut self.held_back) {
-            if engine.wants_input(conn) {
-                self.list(conn);
-            } else {
-                self.held_back.insert(conn);
-            }
+        while let Some(conn) = engine.next_wanting() {
+            self.list(conn);
         }
-        for conn in std::mem::take(&mut self.to_look_at) {
-            if let Some(guest) = self.guest_mut(conn) {
-                guest.listed = false;
-                self.look_at(conn, engine, now);
-            }
+        // Guests that are listed meanwhile have their turn in the next.
+        std::mem::swap(&mut self.to_look_at, &mut self.looking);
+        for at in 0..self.looking.len() {
+            self.look_at(self.looking[at], engine, now);
         }
+        self.looking.clear();
     }
 
     fn look_at(&mut self, conn: ConnId, engine: &mut Journaled, now: Time) {
-        let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::as_mut).filter(|guest| !guest.ignored)
-        else {
+        let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::as_mut) else { return };
+        guest.listed = false;
+        guest.held_back = false;
+        if guest.ignored {
             return;
-        };
+        }
         let may_reconnect = engine.features(guest.domid) & feature::RECONNECTION != 0;
         if may_reconnect && guest.ring.connection() == ConnectionState::ReconnectRequested && engine.reconnect(conn) {
             guest.ring.reset();
@@ -459,14 +461,15 @@ impl Guests {
             self.signal(conn);
             return;
         }
-        if !engine.output(conn).is_empty() {
+        if !engine.output(conn).is_empty() && guest.ring.room() != Ok(0) {
             self.flush(conn, engine);
         }
+        let Some(guest) = self.guest_mut(conn) else { return };
         if !engine.wants_input(conn) {
-            self.held_back.insert(conn);
+            guest.held_back = true;
+            engine.defer(conn);
             return;
         }
-        let Some(guest) = self.guest_mut(conn) else { return };
         let mut buffer = [0; RING_BYTES];
         match guest.ring.peek(&mut buffer) {
             Ok(0) => {}
@@ -514,8 +517,8 @@ impl Guests {
 
     /// Signals the guests whose rings changed, each once.
     pub(crate) fn send_signals(&mut self) {
-        for conn in std::mem::take(&mut self.to_signal) {
-            let Some(guest) = self.guest_mut(conn) else { continue };
+        for conn in self.to_signal.drain(..) {
+            let Some(guest) = self.guests.get_mut(conn.index()).and_then(Option::as_mut) else { continue };
             guest.signal = false;
             // A guest that is gone is told of by the hypervisor.
             if let Some(Err(error)) = guest.port.as_ref().map(BoundPort::notify) {

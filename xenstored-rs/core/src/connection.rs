@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     pub(crate) asked: Option<Asked>,
     /// In the queue of connections with whole requests.
     pub(crate) ready: bool,
+    /// The shell wants to be told when more of its input is wanted.
+    pub(crate) deferred: bool,
     /// In the queue of connections with output.
     pub(crate) flushing: bool,
     /// Why it was given up: nothing of it is served any more.
@@ -111,6 +113,7 @@ impl Connection {
             watch_bytes: 0,
             asked: None,
             ready: false,
+            deferred: false,
             flushing: false,
             closing: None,
             outstanding: BTreeMap::new(),

@@ -83,6 +83,8 @@ pub struct Engine {
     pub(crate) fired: Vec<Fired>,
     ready: VecDeque<ConnId>,
     flush: VecDeque<ConnId>,
+    /// Connections whose input is wanted again, though the shell was told that it is not.
+    pub(crate) wanting: VecDeque<ConnId>,
     /// Watches that ever fired.
     pub(crate) told: usize,
     /// Bytes of events and replies since the shell last took a connection to flush.
@@ -137,6 +139,7 @@ impl Engine {
             fired: Vec::new(),
             ready: VecDeque::new(),
             flush: VecDeque::new(),
+            wanting: VecDeque::new(),
             told: 0,
             appended: 0,
             effects: VecDeque::new(),
@@ -290,6 +293,7 @@ impl Engine {
     pub(crate) fn settle(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn.index()) else { return };
         connection.account(&mut self.pool);
+        let deferred = connection.deferred;
         let waits = !connection.ready && !connection.input.is_empty();
         let more = waits && matches!(split_message(&connection.input), Ok(Some(_)) | Err(_));
         if more
@@ -299,6 +303,9 @@ impl Engine {
             connection.ready = true;
             self.ready.push_back(conn);
             self.altered();
+        }
+        if deferred {
+            self.end_deferral(conn);
         }
     }
 

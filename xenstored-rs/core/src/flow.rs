@@ -50,6 +50,36 @@ impl Engine {
             && !full
     }
 
+    /// Has [`Engine::next_wanting`] tell of a connection whose input is not wanted now, once it is. That is forgotten with
+    /// this engine: who has another looks at all connections anew.
+    pub fn defer(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn.index()) {
+            connection.deferred = true;
+        }
+    }
+
+    /// The next connection that was deferred and whose input is wanted again, until there is none. One that waits only
+    /// since a limit is low is not told of when that limit is raised.
+    pub fn next_wanting(&mut self) -> Option<ConnId> {
+        self.wanting.pop_front()
+    }
+
+    /// Whether [`Engine::next_wanting`] has anything to tell.
+    #[must_use]
+    pub fn has_wanting(&self) -> bool {
+        !self.wanting.is_empty()
+    }
+
+    /// Tells of a connection that was deferred, if its input is wanted again.
+    pub(crate) fn end_deferral(&mut self, conn: ConnId) {
+        if self.wants_input(conn)
+            && let Some(connection) = self.connections.get_mut(conn.index())
+        {
+            connection.deferred = false;
+            self.wanting.push_back(conn);
+        }
+    }
+
     /// Bytes that a domain holds: its nodes, its watches, its transactions and what waits to be sent to it.
     pub(crate) fn memory(&self, domid: DomId) -> u64 {
         let conn = self.domains.get(domid).and_then(|domain| domain.connection);

@@ -440,6 +440,16 @@ impl Journaled {
         self.engine.next_output()
     }
 
+    /// As [`Engine::defer`], which changes nothing that lasts.
+    pub(crate) fn defer(&mut self, conn: ConnId) {
+        self.engine.defer(conn);
+    }
+
+    /// As [`Engine::next_wanting`].
+    pub(crate) fn next_wanting(&mut self) -> Option<ConnId> {
+        self.engine.next_wanting()
+    }
+
     /// As [`Engine::next_effect`]: what was not done at a death is asked for again.
     pub(crate) fn next_effect(&mut self) -> Option<Effect> {
         self.engine.next_effect()

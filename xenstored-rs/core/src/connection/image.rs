@@ -53,6 +53,8 @@ impl Connection {
             watch_bytes: _,
             asked,
             ready,
+            // The shell of a restored engine looks at everything anew.
+            deferred: _,
             // The shell of a restored engine is told of all that is unsent.
             flushing: _,
             closing,

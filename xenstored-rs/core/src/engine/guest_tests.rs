@@ -37,6 +37,42 @@ fn twenty_requests_may_be_outstanding_and_the_rest_wait() {
     assert_eq!(world.engine.quota_usage(DomId(5)).unwrap()[Quota::Outstanding.index()], 0);
 }
 
+/// Connections that the engine tells of, since their input is wanted again.
+fn wanting(world: &mut World) -> Vec<ConnId> {
+    std::iter::from_fn(|| world.engine.next_wanting()).collect()
+}
+
+#[test]
+fn who_was_put_off_is_told_of_once_when_its_requests_are_wanted_again() {
+    let (mut world, socket, guest) = world();
+    for _ in 0..20 {
+        world.send(guest, Op::Read, 0, b"none\0");
+    }
+    assert!(!world.engine.wants_input(guest));
+    world.engine.defer(guest);
+    world.call(socket, Op::Read, 0, b"/\0").unwrap();
+    assert_eq!(wanting(&mut world), [], "it still waits");
+    world.take(guest);
+    assert!(world.engine.has_wanting());
+    assert_eq!(wanting(&mut world), [guest]);
+    world.call(guest, Op::GetDomainPath, 0, b"1\0").unwrap();
+    assert_eq!(wanting(&mut world), [], "nobody asked again");
+}
+
+#[test]
+fn who_has_requests_left_is_not_told_of_before_they_are_served() {
+    let (mut world, _, guest) = world();
+    for _ in 0..30 {
+        world.send(guest, Op::Read, 0, b"none\0");
+    }
+    world.engine.defer(guest);
+    assert_eq!(world.take(guest).len(), 20);
+    assert_eq!(wanting(&mut world), []);
+    world.settle();
+    assert_eq!(world.take(guest).len(), 10);
+    assert_eq!(wanting(&mut world), [guest]);
+}
+
 #[test]
 fn a_writer_waits_for_a_watcher_that_does_not_read_until_its_events_expire() {
     let (mut world, socket, writer) = world();
@@ -93,7 +129,13 @@ fn who_spoils_a_transaction_waits_and_nobody_else_does() {
     assert!(world.call(other, Op::GetDomainPath, 0, b"1\0").is_ok(), "nobody else does");
     let deadline = world.engine.next_deadline().unwrap();
     assert_eq!(deadline, time(50));
+    world.engine.defer(spoiler);
+    world.engine.step(time(49));
+    assert_eq!(wanting(&mut world), []);
     world.engine.step(deadline);
+    world.take(spoiler);
+    world.settle();
+    assert_eq!(wanting(&mut world), [spoiler]);
     assert_eq!(world.call(socket, Op::Read, 0, b"/local/domain/5/hot\0"), Ok(b"again".to_vec()), "then it goes on");
     let commits = (0..100).filter(|round| attempt(&mut world, time(60 + round)).is_ok()).count();
     assert!(commits >= 95, "{commits} of 100 commits at the first attempt");

@@ -61,6 +61,7 @@ impl Engine {
             ready,
             // What the shell was not told of yet.
             flush: _,
+            wanting: _,
             appended: _,
             effects: _,
             endings,
@@ -174,9 +175,11 @@ impl Engine {
     pub fn resume(&mut self) {
         self.effects.clear();
         self.flush.clear();
+        self.wanting.clear();
         let conns: Vec<(ConnId, ConnectionKind)> = self.connections().collect();
         for (conn, kind) in conns {
             let Some(connection) = self.connections.get_mut(conn.index()) else { continue };
+            connection.deferred = false;
             connection.flushing = !connection.output.unsent().is_empty();
             if connection.flushing {
                 self.flush.push_back(conn);
