@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use xen_sim::{Guest, RING_SIZE};
-use xenstore_wire::{Decoder, Op, put_message};
+use xen_sim::{Guest, RING_SIZE, Word};
+use xenstore_wire::{Decoder, HEADER_SIZE, Op, put_message};
 
 use crate::client::{Failure, Outcome};
 
@@ -42,6 +42,15 @@ impl RingClient {
         put_message(&mut self.output, op.number(), self.req_id, tx_id, body);
         let sent = self.guest.try_send(&self.output)?;
         if sent == self.output.len() { Ok(()) } else { Err(Failure::Unusable("a guest's ring is full".to_owned())) }
+    }
+
+    /// Sends the same request as often as there is room for it.
+    pub(crate) fn fill(&mut self, op: Op, body: &[u8], size: usize) -> Outcome<()> {
+        let len = HEADER_SIZE + body.len();
+        while RING_SIZE - self.guest.word(Word::ReqProd).wrapping_sub(self.guest.word(Word::ReqCons)) as usize >= len {
+            self.send(op, body, size)?;
+        }
+        Ok(())
     }
 
     /// Takes the answer to `op` if it is there, and counts the events in front of it.

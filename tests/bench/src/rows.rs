@@ -19,6 +19,8 @@ pub(crate) enum Scene {
     BigStore,
     /// One guest at work beside any number of others on a host each.
     Guests,
+    /// One guest beside a thousand that ask and read no answer.
+    Deaf,
     /// A thousand guests that boot.
     Storm,
 }
@@ -26,7 +28,7 @@ pub(crate) enum Scene {
 impl Scene {
     /// Whether it takes a host with guests.
     pub(crate) fn has_guests(self) -> bool {
-        matches!(self, Self::Guests | Self::Storm)
+        matches!(self, Self::Guests | Self::Deaf | Self::Storm)
     }
 }
 
@@ -79,7 +81,7 @@ const fn row(id: &'static str, title: &'static str, scene: Scene, figure: Figure
 
 use Figure::{Count, Mebibytes, Micros, Percentile, Ratio, Seconds};
 use Reach::{AtMost, Open, TimesFloor};
-use Scene::{BigStore, FanConnections, FanTokens, Guests, Idle, Small, Storm, Watchers, Wide};
+use Scene::{BigStore, Deaf, FanConnections, FanTokens, Guests, Idle, Small, Storm, Watchers, Wide};
 
 /// Every work in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
@@ -110,6 +112,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(GUEST_READ[2], "guest's READ beside 4000", Guests, Micros, TimesFloor(1.5)),
     row("guest-read-flat-1000", "  beside 1000 / 1", Guests, Ratio(GUEST_READ[1], GUEST_READ[0]), AtMost(1.2)),
     row("guest-read-flat-4000", "  beside 4000 / 1", Guests, Ratio(GUEST_READ[2], GUEST_READ[0]), AtMost(1.2)),
+    row(GUEST_DEAF, "  beside 1000 that read nothing", Deaf, Micros, TimesFloor(1.5)),
     row(GUEST_WRITE[0], "guest's WRITE beside 1 other", Guests, Micros, TimesFloor(2.5)),
     row(GUEST_WRITE[1], "guest's WRITE beside 1000", Guests, Micros, TimesFloor(2.5)),
     row(GUEST_WRITE[2], "guest's WRITE beside 4000", Guests, Micros, TimesFloor(2.5)),
@@ -135,6 +138,8 @@ pub(crate) const CROWDS: [u16; 3] = [1, 1000, 4000];
 pub(crate) const GUEST_READ: [&str; 3] = ["guest-read-1", "guest-read-1000", "guest-read-4000"];
 /// Samples: a guest's WRITE beside so many others.
 pub(crate) const GUEST_WRITE: [&str; 3] = ["guest-write-1", "guest-write-1000", "guest-write-4000"];
+/// Sample: a guest's READ beside a thousand that take no answer.
+pub(crate) const GUEST_DEAF: &str = "guest-read-deaf";
 /// Sample: how long a guest's WRITE takes beside a thousand others.
 pub(crate) const GUEST_P99: &str = "guest-p99";
 
@@ -186,6 +191,6 @@ mod tests {
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.id.starts_with("tx")).collect();
         assert_eq!(scenes(&rows), [Small, BigStore]);
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.scene.has_guests()).collect();
-        assert_eq!(scenes(&rows), [Guests, Storm]);
+        assert_eq!(scenes(&rows), [Guests, Deaf, Storm]);
     }
 }

@@ -8,7 +8,7 @@ use crate::rows::Scene;
 fn repeats(scene: Scene) -> usize {
     match scene {
         Scene::Small | Scene::Idle(_) | Scene::Wide => 5,
-        Scene::Watchers | Scene::FanTokens | Scene::FanConnections | Scene::Guests | Scene::Storm => 3,
+        Scene::Watchers | Scene::FanTokens | Scene::FanConnections | Scene::Guests | Scene::Deaf | Scene::Storm => 3,
         Scene::BigStore => 1,
     }
 }

@@ -10,7 +10,7 @@ use crate::daemon::Kind;
 use crate::hosted::Hosted;
 use crate::meter::{Cost, median, percentile};
 use crate::ring::RingClient;
-use crate::rows::{CROWDS, GUEST_P99, GUEST_READ, GUEST_WRITE, Row};
+use crate::rows::{CROWDS, GUEST_DEAF, GUEST_P99, GUEST_READ, GUEST_WRITE, Row};
 
 /// The node of the guest that works, below its home; nobody watches it.
 const NODE: &[u8] = b"data/value\0";
@@ -22,6 +22,10 @@ const WATCHED: [&str; 4] = ["control/shutdown", "device/vif", "device/vbd", "mem
 const BATCH: usize = 25;
 /// Times that the hosts are compared: what else the machine does hits all.
 const TURNS: usize = 3;
+/// Guests that take no answer.
+pub(super) const DEAF: u16 = 1000;
+/// Times that each of them fills its ring: with requests that are served, with those that are taken, and some more.
+const DEAF_ROUNDS: usize = 8;
 /// The crowd beside which latency counts.
 const P99_CROWD: u16 = 1000;
 
@@ -43,18 +47,12 @@ pub(super) fn guests(stage: &mut Stage<'_>) -> Outcome<()> {
             continue;
         }
         let at = CROWDS.iter().position(|&other| other == crowd).unwrap_or(0);
-        workers.push((at, hosted.daemon.clock, Worker::beside(hosted, crowd)?));
+        workers.push((at, hosted.daemon.clock, Worker::beside(hosted, crowd)?.0));
     }
     for _ in 0..TURNS {
         for (at, clock, worker) in &mut workers {
-            if stage.wants(GUEST_READ[*at]) {
-                let cost = stage.meter.measure(clock, || worker.read())?;
-                stage.add(GUEST_READ[*at], cost);
-            }
-            if stage.wants(GUEST_WRITE[*at]) {
-                let cost = stage.meter.measure(clock, || worker.write())?;
-                stage.add(GUEST_WRITE[*at], cost);
-            }
+            stage.measure_on(clock, GUEST_READ[*at], || worker.read())?;
+            stage.measure_on(clock, GUEST_WRITE[*at], || worker.write())?;
         }
     }
     for (at, _, worker) in &mut workers {
@@ -64,6 +62,21 @@ pub(super) fn guests(stage: &mut Stage<'_>) -> Outcome<()> {
         }
     }
     refused
+}
+
+/// READ of one guest beside others that ask and take no answer.
+pub(super) fn deaf(stage: &mut Stage<'_>) -> Outcome<()> {
+    let Some(hosted) = stage.hosts.first() else { return Ok(()) };
+    let clock = hosted.daemon.clock;
+    let (mut worker, mut others) = Worker::beside(hosted, DEAF)?;
+    for _ in 0..DEAF_ROUNDS {
+        for other in &mut others {
+            other.fill(Op::Read, b"data\0", OK.len())?;
+        }
+        // Until it sleeps.
+        clock.now()?;
+    }
+    stage.measure_on(&clock, GUEST_DEAF, || worker.read())
 }
 
 /// Microseconds within which 99 of 100 WRITEs are answered: the median of what the stretches say, since a moment in
@@ -93,7 +106,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Makes the guest and `crowd` others, all introduced, with homes of their own and their watches.
-    pub(crate) fn beside(hosted: &Hosted, crowd: u16) -> Outcome<Self> {
+    pub(crate) fn beside(hosted: &Hosted, crowd: u16) -> Outcome<(Self, Vec<RingClient>)> {
         let domids: Vec<u16> = (1..=1 + crowd).collect();
         for &domid in &domids {
             hosted.host.create(domid)?;
@@ -117,7 +130,7 @@ impl Worker {
         }
         let mut worker = Self { ring: guests.swap_remove(0), odd: false };
         worker.write()?;
-        Ok(worker)
+        Ok((worker, guests))
     }
 
     /// READ.

@@ -16,6 +16,7 @@ use crate::daemon::{Daemon, Kind};
 use crate::hosted::Hosted;
 use crate::meter::{Cost, Meter};
 use crate::options::Options;
+use crate::process::CpuClock;
 use crate::rows::{Figure, Row, Scene};
 
 pub(crate) use big_store::DOMAINS;
@@ -64,6 +65,7 @@ fn needs(rows: &[Row], id: &str) -> bool {
 pub(crate) fn crowds(scene: Scene, rows: &[Row]) -> Vec<u16> {
     match scene {
         Scene::Guests => guests::crowds(rows),
+        Scene::Deaf => vec![guests::DEAF],
         Scene::Storm => vec![storm::GUESTS],
         _ => Vec::new(),
     }
@@ -100,6 +102,7 @@ impl Stage<'_> {
             Scene::FanConnections => fan::connections(self)?,
             Scene::BigStore => big_store::big_store(self)?,
             Scene::Guests => guests::guests(self)?,
+            Scene::Deaf => guests::deaf(self)?,
             Scene::Storm => storm::storm(self)?,
         }
         if self.daemon.kind == Kind::Ours
@@ -126,6 +129,15 @@ impl Stage<'_> {
         if self.wants(id) {
             let cost = self.meter.measure(&self.daemon.clock, request)?;
             self.add(id, cost.part(parts));
+        }
+        Ok(())
+    }
+
+    /// Measures `request`, which the daemon with this clock serves, for a sample, if it is wanted.
+    fn measure_on(&mut self, clock: &CpuClock, id: &'static str, request: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+        if self.wants(id) {
+            let cost = self.meter.measure(clock, request)?;
+            self.add(id, cost);
         }
         Ok(())
     }
