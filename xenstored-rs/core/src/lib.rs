@@ -20,6 +20,7 @@ mod flow;
 mod id;
 mod image;
 mod lifecycle;
+pub mod migration;
 mod node;
 mod output;
 mod path;

@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX, put_event};
+use xenstore_wire::{HEADER_SIZE, PAYLOAD_MAX, put_event, put_message, split_message};
 
 use crate::{
     id::{ConnId, Time},
@@ -158,12 +158,13 @@ impl Output {
             pool.give(std::mem::take(&mut self.bytes));
             return;
         }
-        // Moving what is left pays only once it is less than what left.
+        // Moving what is left pays only once it is less than what left. What stays begins with a whole message.
         if self.sent > self.bytes.len() / 2 {
-            self.bytes.drain(..self.sent);
+            let gone = self.whole_messages();
+            self.bytes.drain(..gone);
             Pool::fit(&mut self.bytes);
-            self.base += self.sent as u64;
-            self.sent = 0;
+            self.base += gone as u64;
+            self.sent -= gone;
         }
         let front = self.base + self.sent as u64;
         let backlog = self.backlog.get_or_insert_default();
@@ -173,6 +174,44 @@ impl Output {
                 backlog.waiting.remove(&event);
             }
         }
+    }
+
+    /// Bytes at the front that are whole messages, sent to their end.
+    fn whole_messages(&self) -> usize {
+        let mut end = 0;
+        while let Ok(Some((_, rest))) = split_message(&self.bytes[end..]) {
+            let next = self.bytes.len() - rest.len();
+            if next > self.sent {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
+    /// What waits to be sent, and how much of its front ends a message whose beginning is sent.
+    pub(crate) fn unload(&self) -> (&[u8], usize) {
+        let whole = self.whole_messages();
+        let partial = match split_message(&self.bytes[whole..]) {
+            Ok(Some((_, rest))) if whole < self.sent => self.bytes.len() - rest.len() - self.sent,
+            _ => 0,
+        };
+        (self.unsent(), partial)
+    }
+
+    /// Begins with bytes that waited elsewhere, of which the first `partial` end a message whose beginning is sent.
+    pub(crate) fn load(&mut self, bytes: &[u8], partial: usize, pool: &mut Pool) {
+        if bytes.is_empty() {
+            return;
+        }
+        let buffer = self.buffer(pool);
+        if partial > 0 {
+            // The beginning is not known any more, and only its end matters.
+            put_message(buffer, 0, 0, 0, bytes.get(..partial).unwrap_or(bytes));
+            self.sent = HEADER_SIZE;
+        }
+        let rest = bytes.get(partial..).unwrap_or_default();
+        self.buffer(pool).extend_from_slice(rest);
     }
 
     /// Drops everything that is not sent; returns what it was caused by.
@@ -298,6 +337,24 @@ mod tests {
             output.buffer(&mut pool).extend_from_slice(&[0; 4000]);
         }
         assert!(output.bytes.capacity() <= output.unsent().len() + 2 * Pool::STEP, "{}", output.bytes.capacity());
+    }
+
+    #[test]
+    fn a_message_that_is_half_sent_is_told_of() {
+        let (mut pool, mut output) = (Pool::new(BufferCap::default()), Output::default());
+        for _ in 0..3 {
+            put_message(output.buffer(&mut pool), 2, 0, 0, b"0123456789");
+        }
+        let all = output.unsent().to_vec();
+        for sent in 0..all.len() {
+            let (unsent, partial) = output.unload();
+            assert_eq!((unsent, partial), (&all[sent..], (26 - sent % 26) % 26), "{sent}");
+            let mut other = Output::default();
+            other.load(unsent, partial, &mut pool);
+            assert_eq!(other.unload(), (unsent, partial), "{sent}");
+            output.sent(1, &mut pool);
+        }
+        assert_eq!(output.unload(), (&b""[..], 0));
     }
 
     #[test]

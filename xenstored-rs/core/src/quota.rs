@@ -151,6 +151,11 @@ impl OwnLimits {
         self.0[limit.index()].unwrap_or_else(|| all.get(limit))
     }
 
+    /// The limits that the domain has of its own.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Limit, u32)> {
+        Limit::all().filter_map(|limit| Some((limit, self.0[limit.index()]?)))
+    }
+
     /// Gives the domain a limit of its own.
     pub(crate) fn set(&mut self, limit: Limit, value: u32) {
         self.0[limit.index()] = Some(value);

@@ -189,6 +189,16 @@ impl Watches {
         self.watches.get(id)
     }
 
+    /// The watches of a connection, in the order of registration.
+    pub(crate) fn of(&self, conn: ConnId) -> impl Iterator<Item = &Watch> {
+        let prefix = conn.0.to_be_bytes();
+        let keys = self.keys.range::<[u8], _>((std::ops::Bound::Included(&prefix[..]), std::ops::Bound::Unbounded));
+        let mut own: Vec<&Watch> =
+            keys.take_while(|(key, _)| key.starts_with(&prefix)).filter_map(|(_, &id)| self.get(id)).collect();
+        own.sort_unstable_by_key(|watch| watch.order);
+        own.into_iter()
+    }
+
     /// Number of watches.
     pub(crate) fn len(&self) -> usize {
         self.watches.len()
