@@ -22,6 +22,8 @@ Plays each work against each daemon in turn and prints one table of CPU time per
                     free: as the kernel likes. Guests spin, so that they and their daemon are always apart
   --help            this text
 
+Latency is not judged (busy) where even the floor is slower than the target: the machine did something else.
+
 XENSTORED_RS names the daemon under test (else the release build); XENSTORED_PRELOAD the built library that lets the
 peers run without Xen (else it is built).
 

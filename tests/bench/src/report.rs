@@ -10,6 +10,9 @@ use crate::scenes::Samples;
 /// What stands where there is no figure.
 const NONE: &str = "–";
 
+/// What stands where the machine did so much else that nothing can be said.
+const BUSY: &str = "busy";
+
 /// The main table: CPU, ratios, and whether ours reaches what it has to.
 pub(crate) fn table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String {
     let mut head = vec!["CPU µs a request".to_owned()];
@@ -27,7 +30,10 @@ pub(crate) fn table(rows: &[Row], daemons: &[Kind], samples: &Samples) -> String
         line.push(deviation(row, samples).map_or_else(|| NONE.to_owned(), |share| format!("{:.0} %", share * 100.0)));
         line.push(reach_text(row.reach));
         let ours = value(row, Kind::Ours, samples);
-        line.push(verdict(row.reach, ours, to(row, Kind::Floor, samples)).to_owned());
+        // What passes meanwhile is only the daemon's doing where the floor shows that it can be less.
+        let busy = row.figure == Figure::Percentile
+            && value(row, Kind::Floor, samples).zip(limit(row.reach)).is_some_and(|(floor, most)| floor > most);
+        line.push(if busy { BUSY } else { verdict(row.reach, ours, to(row, Kind::Floor, samples)) }.to_owned());
         lines.push(line);
     }
     align(&lines)
@@ -128,6 +134,14 @@ fn reach_text(reach: Reach) -> String {
     }
 }
 
+/// What ours may have at most, where that is a number of its own.
+fn limit(reach: Reach) -> Option<f64> {
+    match reach {
+        Reach::AtMost(most) => Some(most),
+        Reach::Open | Reach::TimesFloor(_) => None,
+    }
+}
+
 /// Whether ours, which is `to_floor` times the floor, is as good as it has to be.
 fn verdict(reach: Reach, ours: Option<f64>, to_floor: Option<f64>) -> &'static str {
     let (figure, most) = match reach {
@@ -194,6 +208,19 @@ mod tests {
         #[case] want: &str,
     ) {
         assert_eq!(verdict(reach, ours, to_floor), want);
+    }
+
+    #[rstest]
+    #[case::quiet(300.0, 900.0, "met")]
+    #[case::slow(300.0, 1100.0, "MISSED")]
+    #[case::loaded(1100.0, 1200.0, BUSY)]
+    fn a_latency_is_not_judged_where_the_floor_is_as_slow(#[case] floor: f64, #[case] ours: f64, #[case] want: &str) {
+        let mut samples = Samples::default();
+        for (kind, latency) in [(Kind::Ours, ours), (Kind::Floor, floor)] {
+            samples.add(kind, "storm-p99", cost(latency));
+        }
+        let text = table(&[row_of("storm-p99")], &Kind::ALL, &samples);
+        assert_eq!(text.split_whitespace().last(), Some(want), "{text}");
     }
 
     #[test]
