@@ -482,8 +482,9 @@ impl Guests {
                 guest.ring.raise_request_consumer(at.requests);
                 self.signal(conn);
                 engine.serve_taken(conn, bytes, now);
-                // What comes from now on is signalled. A guest that filled the ring may not have signalled all of it.
-                if count == RING_BYTES {
+                // Linux signals a request only where the one before was taken, as far as it could see. So what came while
+                // these were taken may not be signalled; what comes from now on is.
+                if self.guest_mut(conn).is_some_and(|guest| guest.ring.waiting() != Ok(0)) {
                     self.list(conn);
                 }
             }
@@ -493,17 +494,30 @@ impl Guests {
 
     /// Puts what waits for a guest into its ring, as far as there is room.
     pub(crate) fn flush(&mut self, conn: ConnId, engine: &mut Journaled) {
-        let Some(guest) = self.guest_mut(conn).filter(|guest| !guest.ignored) else { return };
-        match guest.ring.write(engine.output(conn)) {
-            Ok(count) => {
-                let at = position(&guest.ring);
-                if count > 0 {
-                    self.signal(conn);
+        // Linux signals that it has read only where the ring was full, as far as it could see. So where something is left,
+        // only a look that finds the ring full after the last byte was put tells that a signal will come.
+        for look in 0..2 {
+            let Some(guest) = self.guest_mut(conn).filter(|guest| !guest.ignored) else { return };
+            match guest.ring.write(engine.output(conn)) {
+                Ok(0) if look > 0 => return,
+                Ok(count) => {
+                    let at = position(&guest.ring);
+                    if count > 0 {
+                        self.signal(conn);
+                    }
+                    engine.put(conn, count, at);
+                    if count == 0 || engine.output(conn).is_empty() {
+                        return;
+                    }
                 }
-                engine.put(conn, count, at);
+                Err(_) => {
+                    engine.ring_failed(conn);
+                    return;
+                }
             }
-            Err(_) => engine.ring_failed(conn),
         }
+        // It reads while we write, and has its next turn.
+        self.list(conn);
     }
 
     fn signal(&mut self, conn: ConnId) {
