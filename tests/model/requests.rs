@@ -53,15 +53,23 @@ impl Model {
     /// Takes note of what a request in a transaction relies on.
     ///
     /// # Errors
-    /// `ENOSPC` when the transaction would touch too many nodes; it is poisoned then.
+    /// `ENOSPC` when the transaction would touch too many nodes, `ENOMEM` when the paths of all that the caller's
+    /// transactions touched would take more memory than it may have; it is poisoned then.
     fn rely(&mut self, origin: Origin, path: &[u8], on: Reliance) -> Result<(), XsError> {
         let most = self.caller_limit(origin.conn, "transaction-nodes");
+        let most_bytes = self.caller_limit(origin.conn, "memory");
+        let transactions = self.connections.get(&origin.conn).into_iter().flat_map(|conn| conn.transactions.values());
+        let held: u64 = transactions.map(Transaction::bytes).sum();
         let Some(transaction) = self.transaction(origin) else { return Ok(()) };
         let touched = transaction.touched();
         let new = on.named && !touched.contains(path);
         if new && most.is_some_and(|most| touched.len() as u64 >= most) {
             transaction.poisoned = true;
             return Err(XsError::NoSpc);
+        }
+        if new && most_bytes.is_some_and(|most| held + choice::touched_bytes(path) > most) {
+            transaction.poisoned = true;
+            return Err(XsError::NoMem);
         }
         transaction.rely(path, on);
         Ok(())

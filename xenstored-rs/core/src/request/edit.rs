@@ -51,7 +51,7 @@ pub(super) fn look(view: View<'_>, request: &Request<'_>, path: &[u8], access: A
 /// As [`look`], for a caller who will be told what the node holds: a transaction relies on that, whatever it is told.
 ///
 /// # Errors
-/// As [`look`], and `ENOSPC` as [`rely`].
+/// As [`look`], and as [`rely`].
 pub(super) fn look_relying(
     engine: &mut Engine,
     request: &Request<'_>,
@@ -76,7 +76,8 @@ fn judge(view: View<'_>, request: &Request<'_>, nearest: Nearest, access: Access
 /// Notes in the request's transaction, if it has one, what it relies on at a path, where it sees `seen`.
 ///
 /// # Errors
-/// `ENOSPC` where the transaction touched as many nodes as the caller may; it can then only be aborted.
+/// `ENOSPC` where the transaction touched as many nodes as the caller may, `ENOMEM` where the paths that the caller's
+/// transactions touched take as much memory as it may have; it can then only be aborted.
 pub(super) fn rely(
     engine: &mut Engine,
     request: &Request<'_>,
@@ -103,10 +104,18 @@ fn may_touch(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> Result<
     let limit = engine.domains.limit(caller.domid, Quota::TransactionNodes);
     let used = transaction.touched_count() as u64 + 1;
     engine.domains.note(caller.domid, Quota::TransactionNodes, used);
-    if within(limit, used) {
-        return Ok(());
+    if !within(limit, used) {
+        return Err(refuse(engine, request, Quota::TransactionNodes, XsError::NoSpc));
     }
-    Err(refuse(engine, request, Quota::TransactionNodes, XsError::NoSpc))
+    // Each path is kept to the transaction's end. They are held to the quota by themselves: a domain whose nodes fill it
+    // can still look at them and remove them.
+    let others = engine.connections.get(request.conn.index());
+    let others: usize = others.map_or(0, |connection| connection.transactions.values().map(|other| other.bytes).sum());
+    let held = others + transaction.bytes + path.len();
+    if !within(engine.domains.limit(caller.domid, Quota::Memory), held as u64) {
+        return Err(refuse(engine, request, Quota::Memory, XsError::NoMem));
+    }
+    Ok(())
 }
 
 /// Notes that the caller ran into a quota, and is what it is told.
