@@ -4,7 +4,7 @@ use crate::scene::Scene;
 use crate::{case, player};
 use rstest::rstest;
 use std::collections::BTreeSet;
-use xenstored_tests::Backend;
+use xenstored_tests::Store;
 
 /// Domains that the cases may speak as.
 const DOMIDS: &[u16] = &[1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -33,8 +33,8 @@ macro_rules! cases {
 
         #[rstest]
         $(#[case::$id(stringify!($id))])*
-        fn conversation(#[case] id: &str, #[values(Backend::Ours, Backend::C)] backend: Backend) {
-            hold(id, backend);
+        fn conversation(#[case] id: &str, #[values(Store::Ours, Store::C)] store: Store) {
+            hold(id, store);
         }
     };
 }
@@ -51,16 +51,16 @@ cases! {
 }
 
 /// Plays a case and checks that it holds, or that it fails where the peer is known to fail.
-fn hold(id: &str, backend: Backend) {
+fn hold(id: &str, store: Store) {
     let cases = case::parse(TEXT);
     let case = cases.iter().find(|case| name(case) == id).unwrap_or_else(|| panic!("no case {id}"));
     assert!(case.needs_guest() || id == "g_introduced", "a case of sockets alone belongs to another file");
-    let mut scene = Scene::of(backend, &[], DOMIDS);
+    let mut scene = Scene::of(store, DOMIDS);
     let played = player::play(case, &|name| match name.strip_prefix('g') {
         Some(domid) => scene.guest(domid.parse().expect("a guest's name is g and its domid")),
         None => scene.dom0(),
     });
-    match (backend == Backend::C && C_FAILS.contains(&id), played) {
+    match (store == Store::C && C_FAILS.contains(&id), played) {
         (false, played) => played.unwrap_or_else(|wrong| panic!("{wrong}")),
         (true, played) => assert!(played.is_err(), "the peer is not known to get this right"),
     }

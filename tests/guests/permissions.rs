@@ -3,7 +3,7 @@
 use crate::scene::{OK, Scene, ask, make_home, nodes_of, perms, refused, set_perms, try_set_perms, write};
 use rstest::rstest;
 use xenstore_wire::Op;
-use xenstored_tests::Event;
+use xenstored_tests::{Event, Setting};
 
 #[test]
 fn only_the_privileged_domain_gives_a_node_to_another() {
@@ -86,6 +86,32 @@ fn requests_of_the_toolstack_are_closed_to_guests_whatever_their_arguments(
 }
 
 #[test]
+fn an_entry_for_all_domains_is_taken_from_whom_it_was_offered_to() {
+    let scene = Scene::with(&[2, 3]);
+    let mut dom0 = scene.dom0();
+    scene.host.create(1).unwrap();
+    assert_eq!(ask(&mut dom0, Op::SetFeature, &["1", "7"]), Ok(OK.to_vec()), "all but that one");
+    scene.host.introduce(1).unwrap();
+    make_home(&mut dom0, 1);
+    let (mut without, mut with) = (scene.guest(1), scene.guest(2));
+    assert_eq!(ask(&mut dom0, Op::GetFeature, &["1"]), Ok(b"7\0".to_vec()));
+    assert_eq!(write(&mut without, "x", b"seen"), Ok(OK.to_vec()));
+    assert_eq!(try_set_perms(&mut without, "x", &["n1", "r32757"]), refused("EINVAL"));
+    assert_eq!(perms(&mut dom0, "/local/domain/1/x").unwrap(), "n1");
+    assert_eq!(write(&mut with, "x", b"seen"), Ok(OK.to_vec()));
+    assert_eq!(try_set_perms(&mut with, "x", &["n2", "r32757"]), Ok(OK.to_vec()));
+    assert_eq!(perms(&mut with, "x").unwrap(), "n2 r32757");
+    for domid in [1, 3] {
+        let mut other = if domid == 3 { scene.guest(3) } else { scene.dom0() };
+        assert_eq!(other.read("/local/domain/2/x"), Ok(b"seen".to_vec()), "{domid}");
+    }
+    assert_eq!(without.read("/local/domain/2/x"), Ok(b"seen".to_vec()));
+    assert_eq!(write(&mut without, "/local/domain/2/x", b"changed"), refused("EACCES"));
+    scene.add(9);
+    assert_eq!(scene.guest(9).read("/local/domain/2/x"), Ok(b"seen".to_vec()), "who comes later too");
+}
+
+#[test]
 fn events_come_only_of_nodes_that_the_watcher_may_read() {
     let scene = Scene::with(&[1, 2]);
     let mut dom0 = scene.dom0();
@@ -157,7 +183,7 @@ fn a_path_is_as_long_as_what_follows_its_home() {
 
 #[test]
 fn an_error_is_that_of_the_request_and_not_of_one_before() {
-    let scene = Scene::with_args(&["--quota", "nodes=2"], &[1, 2]);
+    let scene = Scene::with_settings(&[Setting::Nodes(2)], &[1, 2]);
     let (mut first, mut second) = (scene.guest(1), scene.guest(2));
     first.watch("x", "t");
     assert_eq!(ask(&mut first, Op::Watch, &["x", "t"]), refused("EEXIST"));

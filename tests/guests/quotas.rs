@@ -1,11 +1,15 @@
 //! What a guest may use, and how it is counted.
 
-use crate::scene::{OK, Scene, ask, nodes_of, refused, set_perms, try_set_perms, write, write_in};
-use xenstore_wire::Op;
+use crate::scene::{OK, Scene, ask, nodes_of, pipeline, refused, set_perms, try_set_perms, write, write_in};
+use rstest::rstest;
+use xen_sim::Word;
+use xenstore_wire::{Op, put_message};
+use xenstored_tests::wait::PATIENCE;
+use xenstored_tests::{Client, Setting, process};
 
 #[test]
 fn one_deep_write_does_not_pass_the_node_quota() {
-    let scene = Scene::with_args(&["--quota", "nodes=12"], &[1]);
+    let scene = Scene::with_settings(&[Setting::Nodes(12)], &[1]);
     let mut dom0 = scene.dom0();
     let mut guest = scene.guest(1);
     for node in 0..9 {
@@ -45,7 +49,9 @@ fn transactions_over_the_quota_are_refused_at_once_and_work_again_after_an_end()
     let told = log.lines().filter(|line| line.contains("domid=1") && line.contains("\"transactions\"")).count();
     assert!((1..10).contains(&told), "a few lines say which domain, which quota: {log}");
     for (number, tx) in open.into_iter().enumerate() {
-        assert_eq!(write_in(&mut guest, tx, &format!("n{number}"), b""), Ok(OK.to_vec()));
+        for name in ["a", "b", "c"] {
+            assert_eq!(write_in(&mut guest, tx, &format!("n{number}/{name}"), b""), Ok(OK.to_vec()));
+        }
         assert_eq!(guest.commit(tx), Ok(()));
     }
     let tx = guest.start_transaction();
@@ -75,15 +81,168 @@ fn creates_that_fail_and_writes_of_what_is_there_are_not_counted() {
     set_perms(&mut dom0, "/ro", &["r0"]);
     let mut guest = scene.guest(1);
     assert_eq!(write(&mut guest, "there", b""), Ok(OK.to_vec()));
+    drop(guest);
     let before = nodes_of(&mut dom0, 1);
-    let large = vec![b'x'; 3000];
-    for _ in 0..500 {
-        assert_eq!(write(&mut guest, "/ro/a/b/c", b""), refused("EACCES"));
-        assert_eq!(write(&mut guest, "too/large", &large), refused("ENOSPC"));
-        assert_eq!(ask(&mut guest, Op::Mkdir, &["there"]), Ok(OK.to_vec()));
-        assert_eq!(write(&mut guest, "there", b"again"), Ok(OK.to_vec()));
+    let large = [&b"too/large\0"[..], &[b'x'; 3000]].concat();
+    let requests: [(Op, Vec<u8>, &[u8]); 4] = [
+        (Op::Write, b"/ro/a/b/c\0".to_vec(), b"EACCES\0"),
+        (Op::Write, large, b"ENOSPC\0"),
+        (Op::Mkdir, b"there\0".to_vec(), OK),
+        (Op::Write, b"there\0again".to_vec(), OK),
+    ];
+    let mut guest = scene.ring_client(1);
+    for (op, payload, wanted) in requests {
+        pipeline(&mut guest, std::iter::repeat_n((op, payload.clone()), 10_000), |number, reply| {
+            assert_eq!(reply.payload, wanted, "number {number} of {op:?}");
+        });
+        assert_eq!(nodes_of(&mut dom0, 1), before, "{op:?}");
     }
-    assert_eq!(nodes_of(&mut dom0, 1), before);
+    // What is left of the quota is what it was.
+    let made = (before + 4..1000).map(|node| (Op::Mkdir, format!("d{}/n{node}\0", node % 4).into_bytes()));
+    pipeline(&mut guest, made, |number, reply| assert_eq!(reply.payload, OK, "number {number}"));
+    assert_eq!(nodes_of(&mut dom0, 1), 1000);
+    assert_eq!(guest.request(Op::Mkdir, 0, b"one-more\0").unwrap().error(), Some(&b"ENOSPC"[..]));
+}
+
+#[rstest]
+#[case::nodes("nodes", 7)]
+#[case::watches("watches", 5)]
+#[case::transactions("transactions", 3)]
+#[case::nodes_of_a_transaction("transaction-nodes", 9)]
+#[case::permissions("node-permissions", 2)]
+#[case::path_length("path-max", 40)]
+#[case::node_size("node-size", 200)]
+fn a_quota_of_so_many_allows_so_many(#[case] quota: &str, #[case] limit: u32) {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.guest(1);
+    assert_eq!(ask(&mut dom0, Op::SetQuota, &["1", quota, &limit.to_string()]), Ok(OK.to_vec()));
+    assert_eq!(ask(&mut dom0, Op::GetQuota, &["1", quota]), Ok(format!("{limit}\0").into_bytes()));
+    let tx = if quota == "transaction-nodes" { guest.start_transaction() } else { 0 };
+    // Uses the quota up to so much in all.
+    let use_up = |guest: &mut Client, used: u32| match quota {
+        // The home is one.
+        "nodes" if used < 2 => Ok(OK.to_vec()),
+        "nodes" => write(guest, &format!("n{used}"), b""),
+        "watches" => ask(guest, Op::Watch, &[&format!("n{used}"), "t"]),
+        "transactions" => guest.request(Op::TransactionStart, b"\0").map(|_| OK.to_vec()),
+        "transaction-nodes" => match guest.request_in(tx, Op::Read, format!("n{used}\0").as_bytes()) {
+            Err(name) if name == "ENOENT" => Ok(OK.to_vec()),
+            other => other,
+        },
+        "node-permissions" if used == 1 => write(guest, "x", b""),
+        "node-permissions" => try_set_perms(guest, "x", &[&["n1"][..], &vec!["r0"; used as usize - 1]].concat()),
+        "path-max" => write(guest, &"p".repeat(used as usize), b""),
+        // A node counts for 16 and for 8 a permission beside its value.
+        "node-size" if used < 25 => Ok(OK.to_vec()),
+        "node-size" => write(guest, "x", &vec![b'v'; used as usize - 24]),
+        other => panic!("no quota {other}"),
+    };
+    for used in 1..=limit {
+        assert_eq!(use_up(&mut guest, used), Ok(OK.to_vec()), "{used} of {limit}");
+    }
+    let name = if quota == "path-max" { "EINVAL" } else { "ENOSPC" };
+    assert_eq!(use_up(&mut guest, limit + 1), refused(name));
+}
+
+#[test]
+fn nodes_left_behind_by_devices_fill_the_quota_until_somebody_removes_them() {
+    const DEVICES: usize = 1000;
+    let scene = Scene::with(&[5]);
+    let mut dom0 = scene.dom0();
+    assert_eq!(ask(&mut dom0, Op::SetQuota, &["5", "nodes", "1003"]), Ok(OK.to_vec()));
+    for number in 1..=DEVICES {
+        dom0.send(Op::Write.number(), 0, format!("/local/domain/5/backend/vif/{number}\0").as_bytes()).unwrap();
+        let payload = format!("/local/domain/5/backend/vif/{number}\0n5\0");
+        dom0.send(Op::SetPerms.number(), 0, payload.as_bytes()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(dom0.reply().unwrap().payload, OK);
+        }
+    }
+    assert_eq!(nodes_of(&mut dom0, 5), 1003, "with its home, and the two above that it inherited");
+    let mut guest = scene.guest(5);
+    assert_eq!(ask(&mut guest, Op::Mkdir, &["backend/vbd"]), refused("ENOSPC"));
+    let mut listed = 0;
+    let mut offset = 0;
+    loop {
+        let part = ask(&mut guest, Op::DirectoryPart, &["backend/vif", &offset.to_string()]).unwrap();
+        let names = &part[part.iter().position(|&byte| byte == 0).unwrap() + 1..];
+        let last = names.ends_with(b"\0\0") || names == b"\0";
+        listed += names.split(|&byte| byte == 0).filter(|name| !name.is_empty()).count();
+        if last {
+            break;
+        }
+        offset += names.len();
+    }
+    assert_eq!(listed, DEVICES);
+    assert_eq!(ask(&mut guest, Op::Rm, &["backend/vif/7"]), Ok(OK.to_vec()), "its owner removes one");
+    assert_eq!(nodes_of(&mut dom0, 5), 1002);
+    assert_eq!(ask(&mut dom0, Op::Rm, &["/local/domain/5/backend/vif/8"]), Ok(OK.to_vec()));
+    assert_eq!(nodes_of(&mut dom0, 5), 1001);
+    for path in ["backend/vbd", "backend/vbd/1"] {
+        assert_eq!(ask(&mut guest, Op::Mkdir, &[path]), Ok(OK.to_vec()), "{path}");
+    }
+    assert_eq!(ask(&mut guest, Op::Mkdir, &["backend/vbd/2"]), refused("ENOSPC"));
+}
+
+#[test]
+fn who_starts_over_while_it_has_a_transaction_open_leaves_nothing() {
+    const ROUNDS: usize = 10_000;
+    let mut scene = Scene::with(&[1]);
+    let mut first = 0;
+    for round in 0..ROUNDS {
+        let mut guest = scene.ring_client(1);
+        assert!(guest.request(Op::TransactionStart, 0, b"\0").unwrap().error().is_none());
+        pipeline(&mut guest, std::iter::repeat_n((Op::Write, b"data\0value".to_vec()), 100), |number, reply| {
+            assert_eq!(reply.payload, OK, "round {round}, number {number}");
+        });
+        guest.guest().set_word(Word::Connection, 1);
+        guest.guest().notify();
+        while guest.guest().word(Word::Connection) != 0 {
+            assert!(guest.guest().wait(PATIENCE), "round {round}: no new connection");
+        }
+        if round == ROUNDS / 10 {
+            first = process::anonymous_kib(scene.pid());
+        }
+    }
+    // And writes beside no transaction at all.
+    let mut guest = scene.ring_client(1);
+    pipeline(&mut guest, std::iter::repeat_n((Op::Write, b"data\0value".to_vec()), 1_000_000), |number, reply| {
+        assert_eq!(reply.payload, OK, "number {number}");
+    });
+    let last = process::anonymous_kib(scene.pid());
+    assert!(last <= first + first / 10, "{first} KiB, {last} after the last");
+    scene.assert_alive();
+}
+
+#[test]
+fn a_guest_fills_no_log_whatever_it_asks_for() {
+    let mut scene = Scene::with(&[1]);
+    let mut guest = scene.ring_client(1);
+    let before = scene.log().lines().count();
+    pipeline(&mut guest, std::iter::repeat_n((Op::Read, b"missing\0".to_vec()), 1_000_000), |_, reply| {
+        assert_eq!(reply.error(), Some(&b"ENOENT"[..]));
+    });
+    let mut bytes = Vec::new();
+    (0..16).for_each(|req_id| put_message(&mut bytes, 999, req_id, 0, b"\0"));
+    for _ in 0..62_500 {
+        guest.guest().send(&bytes, PATIENCE).unwrap();
+        for _ in 0..16 {
+            assert_eq!(guest.reply().unwrap().error(), Some(&b"ENOSYS"[..]));
+        }
+    }
+    // What it may not do is told of, but not each time.
+    let large = [&b"x\0"[..], &[b'v'; 3000]].concat();
+    pipeline(&mut guest, std::iter::repeat_n((Op::Write, large), 10_000), |_, reply| {
+        assert_eq!(reply.error(), Some(&b"ENOSPC"[..]));
+    });
+    let log = scene.log();
+    let lines: Vec<&str> = log.lines().skip(before).collect();
+    assert!((1..100).contains(&lines.len()), "{} lines", lines.len());
+    let warnings = lines.iter().filter(|line| line.contains("WARN"));
+    assert!(warnings.clone().all(|line| line.contains("domid=1")), "{lines:?}");
+    assert!(warnings.count() < 10, "{lines:?}");
+    scene.assert_alive();
 }
 
 #[test]

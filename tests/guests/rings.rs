@@ -163,6 +163,42 @@ fn a_page_wiped_while_nothing_is_under_way_goes_on_from_zero() {
 }
 
 #[test]
+fn a_page_wiped_while_it_is_served_harms_nobody_and_can_be_connected_anew() {
+    let mut scene = Scene::with(&[1, 2]);
+    let mut other = scene.ring_client(2);
+    for round in 0..100 {
+        let mut guest = scene.ring_client(1);
+        for _ in 0..20 {
+            guest.send(Op::Write, 0, b"data\0x").unwrap();
+        }
+        let ring = guest.guest();
+        ring.page().copy_in(0, &[0; 2 * RING_SIZE]);
+        // All but that of the error, which would not be seen otherwise.
+        for word in Word::ALL.into_iter().filter(|&word| word != Word::Error) {
+            ring.set_word(word, 0);
+        }
+        // What was taken is answered from zero on, or the indices do not fit any more. A clean start helps either way.
+        assert_eq!(other.request(Op::Write, 0, b"data\0x").unwrap().payload, OK, "round {round}");
+        if ring.word(Word::Error) == 0 {
+            ring.set_word(Word::Connection, 1);
+            ring.notify();
+            until("it is connected anew, or given up", || {
+                ring.word(Word::Connection) == 0 || ring.word(Word::Error) != 0
+            });
+        }
+        if ring.word(Word::Error) != 0 {
+            let mut dom0 = scene.dom0();
+            assert_eq!(ask(&mut dom0, Op::Release, &["1"]), Ok(OK.to_vec()));
+            scene.host.introduce(1).unwrap();
+            crate::scene::make_home(&mut dom0, 1);
+        }
+        let mut guest = scene.ring_client(1);
+        assert_eq!(guest.request(Op::Write, 0, b"data\0value").unwrap().payload, OK, "round {round}");
+    }
+    scene.assert_alive();
+}
+
+#[test]
 fn messages_are_whole_wherever_in_the_ring_they_begin() {
     let scene = Scene::with(&[1]);
     let mut dom0 = scene.dom0();
@@ -280,6 +316,43 @@ fn a_guest_that_is_held_back_goes_on_when_its_limit_is_raised() {
 }
 
 #[test]
+fn a_megabyte_of_requests_before_the_first_reply_is_read_is_answered_whole() {
+    /// One megabyte of them.
+    const REQUESTS: u32 = 58_255;
+    let mut scene = Scene::with(&[1, 2]);
+    let mut other = scene.ring_client(2);
+    let before = process::anonymous_kib(scene.pid());
+    let most = std::thread::scope(|scope| {
+        let mut writer = scene.ring(1);
+        scope.spawn(move || {
+            let mut all = Vec::new();
+            (0..REQUESTS).for_each(|req_id| put_message(&mut all, Op::Read.number(), req_id, 0, b"/\0"));
+            assert!(all.len() >= 1 << 20);
+            writer.send(&all, PATIENCE).unwrap();
+        });
+        // The writer cannot go on; others can, for as long as it takes to see that.
+        let ring = scene.ring(1);
+        until("the ring of requests is full", || {
+            let full = ring.word(Word::ReqProd).wrapping_sub(ring.word(Word::ReqCons)) as usize == RING_SIZE;
+            let stuck = ring.word(Word::ReqCons);
+            (0..50).for_each(|_| assert!(other.request(Op::Read, 0, b"data\0").is_ok()));
+            full && ring.word(Word::ReqCons) == stuck
+        });
+        let mut most = process::anonymous_kib(scene.pid());
+        let mut guest = scene.ring_client(1);
+        for req_id in 0..REQUESTS {
+            assert_eq!(guest.reply().unwrap().header.req_id, req_id);
+            if req_id % 5000 == 0 {
+                most = most.max(process::anonymous_kib(scene.pid()));
+            }
+        }
+        most
+    });
+    assert!(most < before + 1024, "{before} KiB, then {most}");
+    scene.assert_alive();
+}
+
+#[test]
 fn what_a_kernel_leaves_behind_with_a_bad_ring_is_dropped_at_once() {
     let scene = Scene::with(&[1, 2]);
     let mut dom0 = scene.dom0();
@@ -343,4 +416,210 @@ fn replies_that_are_taken_without_a_signal_are_followed_by_the_rest() {
     }
     let told = scene.log().lines().filter(|line| line.contains("forgets to signal")).count();
     assert_eq!(told, 1, "{}", scene.log());
+}
+
+#[rstest]
+#[case::read(Op::Read, b"EINVAL\0")]
+#[case::start(Op::TransactionStart, b"1\0")]
+#[case::reset(Op::ResetWatches, OK)]
+fn a_request_without_payload_is_answered_at_once(#[case] op: Op, #[case] wanted: &[u8]) {
+    let scene = Scene::with(&[1]);
+    assert_eq!(scene.ring_client(1).request(op, 0, b"").unwrap().payload, wanted);
+}
+
+#[test]
+fn types_that_are_no_requests_are_answered_and_the_ring_goes_on() {
+    let scene = Scene::with(&[1]);
+    let mut guest = scene.ring_client(1);
+    for op in [15, 16, 20, 27, 1000, 65535, u32::MAX] {
+        for payload in [&b""[..], b"\0", b"/\0", b"anything at all"] {
+            let mut bytes = Vec::new();
+            put_message(&mut bytes, op, op ^ 7, 3, payload);
+            guest.guest().send(&bytes, PATIENCE).unwrap();
+            let reply = guest.reply().unwrap();
+            assert_eq!(reply.error(), Some(&b"ENOSYS"[..]), "type {op}");
+            assert_eq!((reply.header.req_id, reply.header.tx_id), (op ^ 7, 3));
+        }
+    }
+    assert_eq!(guest.request(Op::ResetWatches, 0, b"\0").unwrap().payload, OK);
+    let part = guest.request(Op::DirectoryPart, 0, b"/local/domain/1\x000\0").unwrap().payload;
+    assert!(part.ends_with(b"\0\0"), "{part:?}");
+}
+
+#[rstest]
+fn a_path_that_ends_in_a_slash_is_refused_in_every_request(
+    #[values(
+        Op::Read,
+        Op::Write,
+        Op::Mkdir,
+        Op::Rm,
+        Op::Watch,
+        Op::Directory,
+        Op::GetPerms,
+        Op::SetPerms,
+        Op::DirectoryPart
+    )]
+    op: Op,
+) {
+    let mut scene = Scene::with(&[1]);
+    let mut guest = scene.ring_client(1);
+    let rest = match op {
+        Op::Watch => "t\0",
+        Op::SetPerms => "n1\0",
+        Op::DirectoryPart => "0\0",
+        _ => "",
+    };
+    for path in ["/local/domain/", "/local/domain/7/", "/local/domain/1/", "/local/domain/99999999999/", "a/", "/"] {
+        let reply = guest.request(op, 0, format!("{path}\0{rest}").as_bytes()).unwrap();
+        let wanted: &[u8] = if path == "/" { b"EACCES" } else { b"EINVAL" };
+        if path != "/" || op != Op::Watch {
+            assert_eq!(reply.error(), Some(wanted), "{op:?} {path}");
+        }
+    }
+    scene.assert_alive();
+}
+
+#[test]
+fn every_reply_has_the_numbers_of_its_request() {
+    let scene = Scene::with(&[1]);
+    let mut guest = scene.ring_client(1);
+    let numbers = [0, u32::MAX, 1, 0x8000_0000, 77, 77];
+    for req_id in numbers {
+        for tx_id in numbers {
+            let mut bytes = Vec::new();
+            put_message(&mut bytes, Op::Read.number(), req_id, tx_id, b"data\0");
+            put_message(&mut bytes, Op::GetDomainPath.number(), req_id, tx_id, b"1\0");
+            put_message(&mut bytes, Op::Watch.number(), req_id, tx_id, b"data\0t\0");
+            put_message(&mut bytes, Op::Unwatch.number(), req_id, tx_id, b"data\0t\0");
+            guest.guest().send(&bytes, PATIENCE).unwrap();
+            for number in 0..4 {
+                let reply = guest.reply().unwrap();
+                assert_eq!((reply.header.req_id, reply.header.tx_id), (req_id, tx_id), "number {number}");
+                let wanted: &[u8] = match (number, tx_id) {
+                    (0 | 1, 1..) | (0, 0) => b"ENOENT\0",
+                    (1, 0) => b"/local/domain/1\0",
+                    _ => OK,
+                };
+                assert_eq!(reply.payload, wanted, "number {number}, transaction {tx_id}");
+            }
+            assert_eq!(guest.event(PATIENCE).unwrap().unwrap(), ("data".into(), "t".into()));
+        }
+    }
+}
+
+#[test]
+fn bytes_that_come_one_by_one_make_whole_requests_and_no_work() {
+    let scene = Scene::with(&[1]);
+    let mut ring = scene.ring(1);
+    let mut bytes = Vec::new();
+    (0..20).for_each(|req_id| put_message(&mut bytes, Op::Read.number(), req_id, 0, b"/nowhere\0"));
+    let (last, all) = bytes.split_last().unwrap();
+    for byte in all {
+        ring.send(&[*byte], PATIENCE).unwrap();
+    }
+    let mut got = Vec::new();
+    let mut part = [0; RING_SIZE];
+    while got.len() < 19 * 23 {
+        let len = ring.receive(&mut part, PATIENCE).unwrap();
+        got.extend_from_slice(&part[..len]);
+    }
+    // All but the last byte of the last request is there: nothing is to be done about that.
+    until("everything is taken", || ring.word(Word::ReqCons) == ring.word(Word::ReqProd));
+    let cpu = process::cpu_ns(scene.pid());
+    assert!(!{
+        ring.wait(Duration::from_millis(20));
+        ring.wait(Duration::from_millis(300))
+    });
+    let spent = Duration::from_nanos(process::cpu_ns(scene.pid()) - cpu);
+    assert!(spent < Duration::from_millis(50), "busy with half a request: {spent:?}");
+    ring.send(&[*last], PATIENCE).unwrap();
+    while got.len() < 20 * 23 {
+        let len = ring.receive(&mut part, PATIENCE).unwrap();
+        got.extend_from_slice(&part[..len]);
+    }
+    let mut wanted = Vec::new();
+    (0..20).for_each(|req_id| put_message(&mut wanted, Op::Error.number(), req_id, 0, b"EACCES\0"));
+    assert_eq!(got, wanted);
+}
+
+/// Writes requests as Linux does: it signals only where everything before was taken, as far as it can see.
+fn send_as_linux(ring: &mut Guest, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let producer = ring.word(Word::ReqProd);
+        let room = RING_SIZE - producer.wrapping_sub(ring.word(Word::ReqCons)) as usize;
+        let now = &bytes[..room.min(bytes.len())];
+        if now.is_empty() {
+            assert!(ring.wait(PATIENCE), "no room for requests");
+            continue;
+        }
+        let start = producer as usize % RING_SIZE;
+        let first = now.len().min(RING_SIZE - start);
+        ring.page().copy_in(start, &now[..first]);
+        ring.page().copy_in(0, &now[first..]);
+        ring.set_word(Word::ReqProd, producer.wrapping_add(u32::try_from(now.len()).unwrap()));
+        if ring.word(Word::ReqCons).wrapping_sub(producer) < 1 << 31 {
+            ring.notify();
+        }
+        bytes = &bytes[now.len()..];
+    }
+}
+
+#[test]
+fn a_guest_that_signals_no_more_than_linux_does_never_waits_for_the_slow_look() {
+    const REQUESTS: u32 = 50_000;
+    let scene = Scene::with(&[1]);
+    let mut writer = scene.ring(1);
+    let slow = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for req_id in 0..REQUESTS {
+                // Some of odd lengths, and some pauses, so that both sides meet at all places.
+                let payload = [&b"data/"[..], &vec![b'x'; req_id as usize % 90], b"\0"].concat();
+                send_as_linux(&mut writer, &message(Op::Read, req_id, &payload));
+                if req_id % 61 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut guest = scene.ring_client(1);
+        let (mut slow, mut last) = (0, Instant::now());
+        for req_id in 0..REQUESTS {
+            assert_eq!(guest.reply().unwrap().header.req_id, req_id);
+            slow += u32::from(last.elapsed() > Duration::from_millis(700));
+            last = Instant::now();
+        }
+        slow
+    });
+    // The slow look comes once a second. A busy machine may take a moment too.
+    assert!(slow <= 1, "{slow} replies took that long");
+}
+
+#[test]
+fn events_that_fill_the_ring_while_it_is_read_arrive_to_the_last() {
+    let scene = Scene::with(&[1]);
+    let mut dom0 = scene.dom0();
+    let mut guest = scene.ring_client(1);
+    // It looks without sleeping, so as to read just when the daemon writes.
+    guest.guest().set_spin(Duration::from_millis(1));
+    for watch in 0..100 {
+        assert_eq!(guest.request(Op::Watch, 0, format!("data\0token {watch:03}\0").as_bytes()).unwrap().payload, OK);
+        guest.event(PATIENCE).unwrap().unwrap();
+    }
+    assert_eq!(guest.request(Op::Watch, 0, b"first\0first\0").unwrap().payload, OK);
+    guest.event(PATIENCE).unwrap().unwrap();
+    for round in 0..3000 {
+        // One event, then more than the ring holds at the moment at which that one is read, and then silence.
+        dom0.send(Op::Write.number(), 0, b"/local/domain/1/first\0").unwrap();
+        dom0.reply().unwrap();
+        for _ in 0..round % 50 * 20 {
+            std::hint::spin_loop();
+        }
+        dom0.send(Op::Write.number(), 0, b"/local/domain/1/data\0").unwrap();
+        assert_eq!(guest.event(PATIENCE).unwrap().unwrap().0, "first");
+        for watch in 0..100 {
+            let event = guest.event(PATIENCE).unwrap();
+            let wanted = ("data".to_owned(), format!("token {watch:03}"));
+            assert_eq!(event, Some(wanted), "event {watch} of round {round}");
+        }
+        dom0.reply().unwrap();
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! - [`Daemon`], [`Backend`], [`Starter`]: one running store daemon
 //! - [`Client`], [`Reply`], [`Event`]: one connection, by the bytes of the wire
-//! - [`scene`]: a simulated host with a daemon and guests
+//! - [`scene`]: a simulated host with guests and a daemon, the one that [`Store::chosen`] says
 //! - [`Scripted`]: a daemon whose every byte is the test's, for clients
 //! - [`tools`]: Debian's own command line tools
 //! - [`process`]: what `/proc` says of a daemon
@@ -17,9 +17,11 @@ mod daemon;
 pub mod process;
 pub mod scene;
 mod scripted;
+mod store;
 pub mod tools;
 pub mod wait;
 
 pub use client::{Client, ClientError, Event, Reply, Wire};
 pub use daemon::{Backend, Daemon, Starter, our_binary};
 pub use scripted::{Line, Scripted};
+pub use store::{Setting, Store};

@@ -1,6 +1,6 @@
 //! A simulated host with a daemon and guests on it, one for each test.
 
-use crate::{Backend, Client, our_binary, process, tools, wait};
+use crate::{Client, Setting, Store, process, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use xen_sim::{Guest, GuestClient, Host};
+use xen_sim::{Guest, GuestClient, Host, Message};
 use xenstore_wire::Op;
 
 /// A plain success.
@@ -26,33 +26,41 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Our daemon on a host with these domains, introduced, each with a home of its own.
+    /// The chosen daemon on a host with these domains, introduced, each with a home of its own.
     pub fn with(domids: &[u16]) -> Self {
-        Self::with_args(&[], domids)
+        Self::with_settings(&[], domids)
     }
 
-    /// [`Self::with`], with arguments for the daemon.
+    /// [`Self::with`], with settings of the daemon.
+    pub fn with_settings(settings: &[Setting], domids: &[u16]) -> Self {
+        Self::start(Store::chosen(), settings, &[], domids).with_homes(domids)
+    }
+
+    /// Our daemon with these arguments, else as [`Self::with`].
     pub fn with_args(args: &[&str], domids: &[u16]) -> Self {
-        let scene = Self::of(Backend::Ours, args, domids);
-        let mut dom0 = scene.dom0();
-        domids.iter().for_each(|&domid| make_home(&mut dom0, domid));
-        scene
+        Self::start(Store::Ours, &[], args, domids).with_homes(domids)
     }
 
     /// A daemon on a host with these domains, introduced; the store is as the daemon makes it.
-    pub fn of(backend: Backend, args: &[&str], domids: &[u16]) -> Self {
+    pub fn of(store: Store, domids: &[u16]) -> Self {
+        Self::start(store, &[], &[], domids)
+    }
+
+    fn with_homes(self, domids: &[u16]) -> Self {
+        let mut dom0 = self.dom0();
+        domids.iter().for_each(|&domid| make_home(&mut dom0, domid));
+        self
+    }
+
+    fn start(store: Store, settings: &[Setting], more: &[&str], domids: &[u16]) -> Self {
         let dir = tempfile::Builder::new().prefix("xs-guests-").tempdir().expect("a temporary directory");
         let host = Host::start(dir.path()).expect("a host");
         for &domid in domids {
             host.create(domid).expect("a new domain");
         }
-        let program = match backend {
-            Backend::Ours => our_binary().to_owned(),
-            Backend::C => Path::new(tools::XEN_BIN).join("xenstored"),
-        };
-        // No test leaves a process behind; those about keeping say so.
-        let keep: &[&str] = if backend == Backend::Ours { &["--keep", "0"] } else { &[] };
-        let args: Vec<String> = keep.iter().chain(args).map(|&arg| arg.into()).collect();
+        let program = store.program();
+        let mut args = store.arguments(dir.path(), settings);
+        args.extend(more.iter().map(|&arg| arg.into()));
         let daemon = spawn(&host, dir.path(), &program, &args);
         let mut scene = Self { host, daemon, dir, program, args };
         scene.await_daemon();
@@ -161,7 +169,7 @@ fn spawn(host: &Host, dir: &Path, program: &Path, args: &[String]) -> Child {
     let log = File::options().append(true).create(true).open(dir.join("stderr")).expect("a file in the directory");
     let out = log.try_clone().expect("a second handle of the log");
     let mut command = host.command(program).expect("the library to preload");
-    command.arg("-N").arg("--pid-file").arg(dir.join("pid")).args(args).stdin(Stdio::null()).stdout(out).stderr(log);
+    command.args(args).stdin(Stdio::null()).stdout(out).stderr(log);
     command.spawn().expect("the daemon starts")
 }
 
@@ -203,6 +211,34 @@ pub fn write_in(client: &mut Client, tx_id: u32, path: &str, value: &[u8]) -> Re
 pub fn ask(client: &mut Client, op: Op, strings: &[&str]) -> Result<Vec<u8>, String> {
     let payload: String = strings.iter().map(|string| format!("{string}\0")).collect();
     client.request(op, payload.as_bytes())
+}
+
+/// Sends many requests over a ring, some ahead of their replies, and shows each reply with the number of its request.
+///
+/// # Panics
+/// When a reply does not come.
+pub fn pipeline(
+    guest: &mut GuestClient,
+    requests: impl IntoIterator<Item = (Op, Vec<u8>)>,
+    mut reply: impl FnMut(usize, Message),
+) {
+    /// No more than a daemon takes before the first is answered.
+    const AHEAD: usize = 16;
+    let mut requests = requests.into_iter();
+    let (mut sent, mut answered) = (0, 0);
+    loop {
+        while sent - answered < AHEAD
+            && let Some((op, payload)) = requests.next()
+        {
+            guest.send(op, 0, &payload).expect("the daemon takes requests");
+            sent += 1;
+        }
+        if answered == sent {
+            return;
+        }
+        reply(answered, guest.reply().expect("a reply to each request"));
+        answered += 1;
+    }
 }
 
 /// A refusal, as the client shows it.
