@@ -19,7 +19,7 @@ use crate::{
     log_file::Header,
     mapping::Mapping,
     note::{Note, Settled},
-    record::{HEADER, RecordHeader, Records},
+    record::{CHECKSUM, HEADER, RecordHeader, Records},
     tail::Tail,
 };
 
@@ -316,10 +316,9 @@ impl Log {
         let start = at + HEADER;
         // A log's capacity is far below this.
         let len_field = u32::try_from(len).unwrap_or(u32::MAX);
-        let (mut header, checksum) = RecordHeader { len: len_field, kind, conn, time }.encode();
-        let checksum = self.map.checksum(checksum, start..start + len);
-        header[4..8].copy_from_slice(&checksum.to_le_bytes());
-        self.map.write(at, &header);
+        self.map.write(at, &RecordHeader { len: len_field, kind, conn, time }.encode());
+        let checksum = self.map.checksum(at + CHECKSUM..start + len);
+        self.map.write(at, &checksum.to_le_bytes());
         self.map.advance(start + padded(len));
         Span { start, len }
     }

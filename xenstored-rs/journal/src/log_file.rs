@@ -169,7 +169,7 @@ impl<B: AsRef<[u8]>> LogFile<B> {
     /// The position of stream `index`, if one was set in this log.
     #[must_use]
     pub fn position(&self, index: u32) -> Option<Position> {
-        if index >= POSITIONS {
+        if index >= self.positions_there() {
             return None;
         }
         let entry = TABLE_AT + index as usize * POSITION;
@@ -179,7 +179,12 @@ impl<B: AsRef<[u8]>> LogFile<B> {
 
     /// The positions that were set, by index.
     pub fn positions(&self) -> impl Iterator<Item = (u32, Position)> + '_ {
-        (0..POSITIONS).filter_map(|index| Some((index, self.position(index)?)))
+        (0..self.positions_there()).filter_map(|index| Some((index, self.position(index)?)))
+    }
+
+    /// Entries of the table for which there are blocks: beyond them are zeroes.
+    fn positions_there(&self) -> u32 {
+        u32::try_from((self.header.table_reserved - TABLE_AT) / POSITION).unwrap_or(POSITIONS)
     }
 
     fn number(&self, at: usize) -> u64 {

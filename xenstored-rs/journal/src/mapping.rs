@@ -199,12 +199,12 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
     }
 
-    /// Continues a CRC-32C over bytes above the tail.
-    pub(crate) fn checksum(&self, crc: u32, range: Range<usize>) -> u32 {
+    /// The CRC-32C of bytes above the tail.
+    pub(crate) fn checksum(&self, range: Range<usize>) -> u32 {
         let start = self.writable(&range);
         // SAFETY: inside the mapping; nothing is written there while this call lasts.
         let bytes = unsafe { slice::from_raw_parts(start.cast_const(), range.end - range.start) };
-        crc32c::crc32c_append(crc, bytes)
+        crc32c::crc32c(bytes)
     }
 
     /// The start of a range that may be written to.

@@ -2,8 +2,8 @@
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | length of the payload |
-//! | 4 | 4 | CRC-32C of all else: length, what follows it, payload |
+//! | 0 | 4 | CRC-32C of all that follows, up to the end of the payload |
+//! | 4 | 4 | length of the payload |
 //! | 8 | 2 | kind |
 //! | 10 | 2 | flags; none is known |
 //! | 12 | 4 | connection |
@@ -20,6 +20,8 @@ use crate::{
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 24;
+/// Bytes of the checksum, which comes first.
+pub(crate) const CHECKSUM: usize = 4;
 
 /// One record, as it is in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub fn sent_count(payload: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// The header without checksum: what stands before and behind it.
+/// The header without checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordHeader {
     pub(crate) len: u32,
@@ -62,21 +64,15 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// The header, and the checksum so far: that of all but the payload. The checksum's place is to be filled in.
-    pub(crate) fn encode(self) -> ([u8; HEADER], u32) {
+    /// The header, with the checksum's place to be filled in.
+    pub(crate) fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..4].copy_from_slice(&self.len.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.kind.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.conn.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.time.to_le_bytes());
-        let checksum = head_checksum(&bytes);
-        (bytes, checksum)
+        bytes
     }
-}
-
-/// The checksum of a header's bytes but those of the checksum.
-fn head_checksum(header: &[u8; HEADER]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&header[..4]), &header[8..])
 }
 
 /// The records of a log, first to last. It ends after the first error.
@@ -95,17 +91,17 @@ impl<'a> Records<'a> {
 
     fn read(&mut self) -> Result<Record<'a>, Error> {
         let damaged = |what| Error::damaged(self.path, RECORDS_AT + self.at, what);
-        let rest = &self.bytes[self.at..];
-        let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {
+        let whole = &self.bytes[self.at..];
+        let Some((header, rest)) = whole.split_first_chunk::<HEADER>() else {
             return Err(damaged("the tail is inside of a record's header"));
         };
-        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let len = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
         if len > rest.len() || padded(len) > rest.len() {
             return Err(damaged("a record that is longer than what is sealed"));
         }
         let payload = &rest[..len];
-        let checksum = crc32c::crc32c_append(head_checksum(header), payload);
-        if checksum != u32::from_le_bytes([header[4], header[5], header[6], header[7]]) {
+        let checksum = crc32c::crc32c(&whole[CHECKSUM..HEADER + len]);
+        if checksum != u32::from_le_bytes([header[0], header[1], header[2], header[3]]) {
             return Err(damaged("the checksum of a record is wrong"));
         }
         if header[10..12] != [0, 0] {

@@ -207,10 +207,10 @@ fn correct_checksums(bytes: &mut [u8], tail: usize) {
     bytes[256..260].copy_from_slice(&heading.to_le_bytes());
     let mut at = RECORDS_AT;
     while at + 24 <= tail {
-        let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
         let Some(end) = at.checked_add(24 + len).filter(|end| *end <= tail) else { break };
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[at..at + 4]), &bytes[at + 8..end]);
-        bytes[at + 4..at + 8].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[at + 4..end]);
+        bytes[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
         at = end.next_multiple_of(8);
     }
 }
