@@ -365,3 +365,48 @@ fn nothing_can_be_said_that_takes_much_memory() {
         let _refused = Engine::restore(&sealed(other)).is_err();
     }
 }
+
+/// Time that this thread has been served by a processor: other programs are not measured along.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// How long it takes: `cargo test --release -p xenstore-core --lib how_long -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn how_long_a_large_store_takes() {
+    let mut world = World::new();
+    let conn = world.socket();
+    for domid in 1..=1000u16 {
+        let home = format!("/local/domain/{domid}");
+        world.call(conn, Op::Mkdir, 0, format!("{home}\0").as_bytes()).unwrap();
+        world.call(conn, Op::SetPerms, 0, format!("{home}\0n{domid}\0r0\0").as_bytes()).unwrap();
+        for device in 0..26 {
+            for node in 0..9 {
+                let request = format!("{home}/device/vif/{device}/node-{node}\0value of node {node}");
+                world.call(conn, Op::Write, 0, request.as_bytes()).unwrap();
+            }
+        }
+        world.engine.introduce(DomId(domid));
+        world.call(conn, Op::Watch, 0, format!("{home}/device\0token-{domid}\0").as_bytes()).unwrap();
+        world.take(conn);
+    }
+    for _ in 0..20 {
+        let tx = world.start(conn);
+        world.call(conn, Op::Write, tx, b"/local/domain/7/x\0v").unwrap();
+    }
+    for _ in 0..5 {
+        let (mut image, began) = (Vec::with_capacity(32 << 20), processor_time());
+        let saved = world.engine.save(|bytes| {
+            image.extend_from_slice(bytes);
+            Ok::<_, ()>(())
+        });
+        let (saved, took) = (saved.is_ok(), processor_time() - began);
+        let began = processor_time();
+        let restored = Engine::restore(&image).unwrap();
+        let (nodes, back) = (restored.store.nodes.len(), processor_time() - began);
+        println!("{saved}: {nodes} nodes, {} bytes, saved in {took:?}, restored in {back:?}", image.len());
+        assert!(saved && nodes > 260_000);
+    }
+}
