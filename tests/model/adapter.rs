@@ -58,6 +58,9 @@ pub(crate) trait Store {
     /// What a domain uses, as the store itself counts it.
     fn quota_counts(&mut self, domid: u16) -> Counts;
 
+    /// Who serves the store dies, and another goes on with what it left. The model knows of no process and lives on.
+    fn restart(&mut self) {}
+
     /// One whole request arrives.
     fn request(&mut self, conn: Conn, op: u32, req_id: u32, tx_id: u32, payload: &[u8]) {
         let mut bytes = Vec::new();

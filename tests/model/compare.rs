@@ -78,6 +78,11 @@ impl<'a> Pair<'a> {
                 self.open.remove(&conn);
                 self.compare_outputs()?;
             }
+            Step::Restart => {
+                self.wanted.restart();
+                self.got.restart();
+                self.compare_outputs()?;
+            }
             Step::Host(event) => {
                 self.wanted.host_event(*event);
                 self.got.host_event(*event);

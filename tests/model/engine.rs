@@ -1,6 +1,9 @@
 //! The engine behind the comparison's interface, with the part of the shell that a host without rings needs.
 
-use crate::adapter::{Conn, Counts, HostEvent, Store};
+use crate::{
+    adapter::{Conn, Counts, HostEvent, Store},
+    replay::{Call, Remembered},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -13,7 +16,9 @@ use xenstore_wire::{OK, XsError};
 
 /// The engine, and who is connected to it.
 pub(crate) struct EngineStore {
-    engine: Engine,
+    engine: Remembered,
+    /// It restarts before each request.
+    restarts: bool,
     connections: BTreeMap<Conn, ConnId>,
     host: BTreeSet<u16>,
     clock: Duration,
@@ -30,11 +35,17 @@ impl EngineStore {
     pub(crate) fn new() -> Self {
         let config = Config { existence: Existence::Told, event_timeout: None, ..Config::default() };
         Self {
-            engine: Engine::new(config),
+            engine: Remembered::new(Engine::new(config)),
+            restarts: false,
             connections: BTreeMap::new(),
             host: BTreeSet::from([0]),
             clock: Duration::ZERO,
         }
+    }
+
+    /// The same, and it restarts before each request.
+    pub(crate) fn restarting() -> Self {
+        Self { restarts: true, ..Self::new() }
     }
 
     /// Serves until nothing is left to do, and does what the engine asks of its shell.
@@ -43,7 +54,7 @@ impl EngineStore {
             while let Some(effect) = self.engine.next_effect() {
                 self.carry_out(effect);
             }
-            self.engine.step(Time(self.clock));
+            self.engine.call(Call::Step(Time(self.clock)));
             if !self.engine.has_work() {
                 break;
             }
@@ -55,24 +66,24 @@ impl EngineStore {
             Effect::Close { conn, reason } => {
                 assert!(!matches!(reason, CloseReason::Failed { .. }), "the engine panicked: {reason:?}");
                 self.connections.retain(|_, id| *id != conn);
-                self.engine.close(conn);
+                self.engine.call(Call::Close(conn));
             }
             Effect::Release { conn, domid } => {
                 if self.connections.get(&Conn::Domain(domid.0)) == Some(&conn) {
                     self.connections.remove(&Conn::Domain(domid.0));
                 }
-                self.engine.close(conn);
+                self.engine.call(Call::Close(conn));
             }
             Effect::Ask { conn, question: Question::Introduce { domid, .. } } => {
                 if self.host.contains(&domid.0) {
-                    self.engine.answer(conn, Ok(OK.to_vec()));
-                    let ring = self.engine.introduce(domid);
+                    self.engine.call(Call::Answer(conn, Ok(OK.to_vec())));
+                    let ring = self.engine.call(Call::Introduce(domid)).expect("a ring has a connection");
                     self.connections.insert(Conn::Domain(domid.0), ring);
                 } else {
-                    self.engine.answer(conn, Err(XsError::NoEnt));
+                    self.engine.call(Call::Answer(conn, Err(XsError::NoEnt)));
                 }
             }
-            Effect::Ask { conn, .. } => self.engine.answer(conn, Ok(b"\0".to_vec())),
+            Effect::Ask { conn, .. } => _ = self.engine.call(Call::Answer(conn, Ok(b"\0".to_vec()))),
             Effect::Note(Note::Mended(what)) => panic!("the accounts were wrong: {what}"),
             // Notes and traces are for people, and there is no ring to do anything about.
             _ => {}
@@ -82,13 +93,15 @@ impl EngineStore {
 
 impl Store for EngineStore {
     fn open(&mut self, conn: Conn) {
-        let id = self.engine.open_socket().expect("there is room for a socket");
+        self.engine.end_turn();
+        let id = self.engine.call(Call::Open).expect("a socket has a connection");
         self.connections.insert(conn, id);
     }
 
     fn close(&mut self, conn: Conn) {
         if let Some(id) = self.connections.remove(&conn) {
-            self.engine.close(id);
+            self.engine.end_turn();
+            self.engine.call(Call::Close(id));
             self.settle();
         }
     }
@@ -101,7 +114,11 @@ impl Store for EngineStore {
         if let Some(&id) = self.connections.get(&conn) {
             // An hour later each time, when all was read: the model knows no time, so nothing may wait for its moment.
             self.clock += Duration::from_secs(3600);
-            self.engine.receive(id, bytes, Time(self.clock));
+            if self.restarts {
+                self.restart();
+            }
+            self.engine.end_turn();
+            self.engine.call(Call::Receive(id, bytes.to_vec(), Time(self.clock)));
             self.settle();
         }
     }
@@ -109,13 +126,14 @@ impl Store for EngineStore {
     fn take_output(&mut self, conn: Conn) -> Vec<u8> {
         let Some(&id) = self.connections.get(&conn) else { return Vec::new() };
         let output = self.engine.output(id).to_vec();
-        self.engine.sent(id, output.len());
+        self.engine.call(Call::Sent(id, output.len()));
         self.settle();
         output
     }
 
     fn host_event(&mut self, event: HostEvent) {
-        self.engine.domain_event(match event {
+        self.engine.end_turn();
+        let event = match event {
             HostEvent::Exists(domid) => {
                 self.host.insert(domid);
                 DomainEvent::Appeared(DomId(domid))
@@ -126,7 +144,13 @@ impl Store for EngineStore {
                 self.connections.remove(&Conn::Domain(domid));
                 DomainEvent::Gone(vec![DomId(domid)])
             }
-        });
+        };
+        self.engine.call(Call::Host(event));
+        self.settle();
+    }
+
+    fn restart(&mut self) {
+        self.engine.restart();
         self.settle();
     }
 

@@ -5,7 +5,9 @@
 //! slow, and obviously right. [`choice`] holds what the documents leave open.
 //!
 //! The model knows no time and no ring that fills up: events that collapse while they wait, requests that wait for
-//! room, the write rate limit and the expiry of events are left to the tests of the engine and of the daemon.
+//! room, the write rate limit and the expiry of events are left to the tests of the engine and of the daemon. Nor does
+//! it know of processes: the engine dies now and then and goes on from an image and the calls made since
+//! ([`replay`]), and nothing of that is to be seen.
 //!
 //! A longer run: `XS_SEED=7 XS_ROUNDS=20000 cargo test -p xenstored-tests --test model`.
 
@@ -25,6 +27,7 @@ mod permission;
 mod player;
 mod quota;
 mod random;
+mod replay;
 mod requests;
 mod steps;
 mod store;
@@ -54,6 +57,13 @@ fn the_engine_holds_every_conformance_case() {
 }
 
 #[test]
+fn the_engine_holds_every_conformance_case_with_a_restart_before_each_request() {
+    plays_every_conformance_case(|| Box::new(EngineStore::restarting()));
+}
+
+#[test]
 fn the_engine_agrees_with_the_model() {
     random::compare(|| Box::new(EngineStore::new()));
+    let [turns, restarts] = replay::forgotten();
+    assert!(turns > 1000 && restarts > 300, "{turns} turns were forgotten before {restarts} restarts");
 }

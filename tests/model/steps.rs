@@ -46,6 +46,8 @@ pub(crate) enum Step {
     Reconnect(u16),
     /// The host reports on a domain.
     Host(HostEvent),
+    /// The engine is saved, and another restored.
+    Restart,
 }
 
 impl fmt::Display for Step {
@@ -60,6 +62,7 @@ impl fmt::Display for Step {
             }
             Self::Reconnect(number) => write!(f, "socket {number} reconnects"),
             Self::Host(event) => write!(f, "{event:?}"),
+            Self::Restart => write!(f, "restart"),
         }
     }
 }
@@ -301,6 +304,7 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
         1 => request(conn(), within(), own),
         1 => (0u16..2).prop_map(Step::Reconnect),
         2 => host,
+        2 => Just(Step::Restart),
     ]
     .boxed()
 }
