@@ -2,3 +2,4 @@
 
 mod guests;
 mod sockets;
+mod take_over;

@@ -2,7 +2,11 @@
 //!
 //! Forking and changing the environment are sound only while there is one thread, and are refused otherwise.
 
-use std::{ffi::OsString, fs, io};
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::fd::{FromRawFd, OwnedFd},
+};
 
 /// Which process this is after [`fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,30 @@ pub fn ignore_sigpipe() -> io::Result<()> {
     // SAFETY: no handler of ours is installed, and the previous disposition is not used.
     let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A second descriptor of one that this process was started with, closed in programs that it executes. The first stays as it
+/// is.
+///
+/// # Errors
+/// `EBADF` where none of that number is open.
+pub fn duplicate_inherited(fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory, and the kernel judges the number.
+    match unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) } {
+        // SAFETY: the descriptor has just been made, and nobody else knows of it.
+        made if made >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Closes a descriptor that this process was started with, and that nothing in it owns.
+///
+/// # Panics
+/// For one of the three standard ones, which always have owners.
+pub fn close_inherited_one(fd: i32) {
+    assert!(fd > 2, "descriptor {fd} is not ours to close");
+    // SAFETY: the caller says that nothing owns it; were that wrong, its owner would get errors.
+    unsafe { libc::close(fd) };
 }
 
 /// Closes every descriptor but the three standard ones: what the process was started with by mistake. For the very

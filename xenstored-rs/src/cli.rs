@@ -128,6 +128,27 @@ pub enum Mode {
     SocketsOnly,
 }
 
+/// From whom a store is taken over, within one process: the other daemon executed this one in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOver {
+    /// `-U`: from the C daemon, or from another build of this one.
+    C,
+    /// `--live --restart`: from oxenstored.
+    Oxenstored,
+}
+
+impl TakeOver {
+    /// What a command line says of it.
+    fn of(words: &[OsString]) -> Option<Self> {
+        let has = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word == name));
+        if has(&["-U", "--live-update"]) {
+            Some(Self::C)
+        } else {
+            (has(&["--live"]) && has(&["--restart"])).then_some(Self::Oxenstored)
+        }
+    }
+}
+
 /// Everything that can be chosen on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -167,6 +188,10 @@ pub struct Options {
     pub no_recovery: bool,
     /// `--keep`: how long sockets and event channels are kept after a stop; none is no keeper at all.
     pub keep: Option<Duration>,
+    /// Whether this process was another daemon's before.
+    pub take_over: Option<TakeOver>,
+    /// `--config-file` of oxenstored.
+    pub oxenstored_conf: Option<PathBuf>,
     /// Remarks for the log about options that were accepted with another effect than one might expect.
     pub remarks: Vec<String>,
 }
@@ -192,6 +217,8 @@ impl Default for Options {
             no_journal: false,
             no_recovery: false,
             keep: Some(KEEP),
+            take_over: None,
+            oxenstored_conf: None,
             remarks: Vec::new(),
         }
     }
@@ -234,12 +261,12 @@ pub enum CliError {
         /// What would have been right.
         expected: String,
     },
-    /// `-U`.
-    #[error("option --live-update: taking over from a running daemon is not part of this release")]
-    LiveUpdate,
 }
 
 /// Reads the command line; `arguments` comes without the program's name.
+///
+/// A daemon that takes over from another gets the other's command line: what is not known of it is passed over with a
+/// remark, since by then there is nobody to read a refusal and a store to lose.
 ///
 /// # Errors
 /// The first thing that is wrong. The caller prints it and exits with [`USAGE_EXIT_STATUS`].
@@ -247,59 +274,87 @@ pub fn parse<I>(arguments: I) -> Result<Command, CliError>
 where
     I: IntoIterator<Item: Into<OsString>>,
 {
-    let mut parser = lexopt::Parser::from_args(arguments);
+    let words: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let mut options = Box::new(Options { take_over: TakeOver::of(&words), ..Options::default() });
+    let mut parser = lexopt::Parser::from_args(words);
     // `-Q=x` means the value "=x" to the C daemon's getopt.
     parser.set_short_equals(false);
-    let mut options = Box::<Options>::default();
-    while let Some(argument) = parser.next().map_err(refused)? {
-        match argument {
-            Short('H') | Long("help") => return Ok(Command::Help),
-            Long("version") => return Ok(Command::Version),
-            Short('D') | Long("no-domain-init") => options.mode = Mode::SocketsOnly,
-            Short('N') | Long("no-fork") => options.no_fork = true,
-            Short('P') | Long("output-pid") => options.output_pid = true,
-            Short('V') | Long("verbose") => options.verbose = true,
-            Short('K') | Long("keep-orphans") => options.keep_orphans = true,
-            Short('R') | Long("no-recovery") => options.no_recovery = true,
-            Long("state-dir") => options.state_dir = Some(file(&mut parser, "--state-dir")?),
-            Long("no-journal") => options.no_journal = true,
-            Long("keep") => {
-                let seconds = number(&mut parser, "--keep", TIMEOUT_MAX_SECONDS)?;
-                options.keep = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
-            }
-            Long("dump-journal") => return Ok(Command::DumpJournal(file(&mut parser, "--dump-journal")?)),
-            Short('I') | Long("internal-db") => internal_db(parser.optional_value().as_deref(), &mut options)?,
-            Short('F') | Long("pid-file") => options.pid_file = Some(file(&mut parser, "--pid-file")?),
-            Short('T') | Long("trace-file") => options.trace_file = Some(file(&mut parser, "--trace-file")?),
-            Long("trace-control") => trace_control(&mut parser, &mut options)?,
-            Short('E') | Long("entry-nb") => old_quota(&mut parser, &mut options, "--entry-nb", Quota::Nodes)?,
-            Short('S') | Long("entry-size") => old_quota(&mut parser, &mut options, "--entry-size", Quota::NodeSize)?,
-            Short('W') | Long("watch-nb") => old_quota(&mut parser, &mut options, "--watch-nb", Quota::Watches)?,
-            Short('t') | Long("transaction") => {
-                old_quota(&mut parser, &mut options, "--transaction", Quota::Transactions)?;
-            }
-            Short('A') | Long("perm-nb") => {
-                old_quota(&mut parser, &mut options, "--perm-nb", Quota::NodePermissions)?;
-            }
-            Short('M') | Long("path-max") => old_quota(&mut parser, &mut options, "--path-max", Quota::PathMax)?,
-            Short('Q') | Long("quota") => {
-                let QuotaSetting { quota, value } = quota_setting(&mut parser, "--quota", |_| true)?;
-                options.set_quota(quota, value);
-            }
-            Short('q') | Long("quota-soft") => {
-                let setting = quota_setting(&mut parser, "--quota-soft", Quota::has_soft_value)?;
-                options.soft_quotas.push(setting);
-            }
-            Short('w') | Long("timeout") => options.watch_event_timeout = timeout(&mut parser)?,
-            Long("event") => options.dom0_port = Some(number(&mut parser, "--event", PORT_MAX)?),
-            Long("master-domid") => options.master_domid = domid(&mut parser, "--master-domid")?,
-            Long("priv-domid") => options.privileged_domid = domid(&mut parser, "--priv-domid")?,
-            Short('U') | Long("live-update") => return Err(CliError::LiveUpdate),
-            Value(word) => return Err(CliError::UnexpectedArgument(printable(&word))),
-            unknown => return Err(refused(unknown.unexpected())),
+    loop {
+        match step(&mut parser, &mut options) {
+            Ok(Step::Option) => {}
+            Ok(Step::Command(command)) => return Ok(command),
+            Ok(Step::End) => return Ok(Command::Run(options)),
+            Err(error) if options.take_over.is_some() => options.remarks.push(format!("passed over: {error}")),
+            Err(error) => return Err(error),
         }
     }
-    Ok(Command::Run(options))
+}
+
+/// What one step through the command line came to.
+enum Step {
+    /// An option was taken.
+    Option,
+    /// It asks for something else than serving.
+    Command(Command),
+    /// Nothing is left.
+    End,
+}
+
+/// Takes one option with its value.
+fn step(parser: &mut lexopt::Parser, options: &mut Options) -> Result<Step, CliError> {
+    let Some(argument) = parser.next().map_err(refused)? else { return Ok(Step::End) };
+    match argument {
+        Short('H') | Long("help") => return Ok(Step::Command(Command::Help)),
+        Long("version") => return Ok(Step::Command(Command::Version)),
+        Short('D') | Long("no-domain-init") => options.mode = Mode::SocketsOnly,
+        Short('N') | Long("no-fork") => options.no_fork = true,
+        Short('P') | Long("output-pid") => options.output_pid = true,
+        Short('V') | Long("verbose") => options.verbose = true,
+        Short('K') | Long("keep-orphans") => options.keep_orphans = true,
+        Short('R') | Long("no-recovery") => options.no_recovery = true,
+        Long("state-dir") => options.state_dir = Some(file(parser, "--state-dir")?),
+        Long("no-journal") => options.no_journal = true,
+        Long("keep") => {
+            let seconds = number(parser, "--keep", TIMEOUT_MAX_SECONDS)?;
+            options.keep = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+        }
+        Long("dump-journal") => return Ok(Step::Command(Command::DumpJournal(file(parser, "--dump-journal")?))),
+        Short('I') | Long("internal-db") => internal_db(parser.optional_value().as_deref(), options)?,
+        Short('F') | Long("pid-file") => options.pid_file = Some(file(parser, "--pid-file")?),
+        Short('T') | Long("trace-file") => options.trace_file = Some(file(parser, "--trace-file")?),
+        Long("trace-control") => trace_control(parser, options)?,
+        Short('E') | Long("entry-nb") => old_quota(parser, options, "--entry-nb", Quota::Nodes)?,
+        Short('S') | Long("entry-size") => old_quota(parser, options, "--entry-size", Quota::NodeSize)?,
+        Short('W') | Long("watch-nb") => old_quota(parser, options, "--watch-nb", Quota::Watches)?,
+        Short('t') | Long("transaction") => {
+            old_quota(parser, options, "--transaction", Quota::Transactions)?;
+        }
+        Short('A') | Long("perm-nb") => {
+            old_quota(parser, options, "--perm-nb", Quota::NodePermissions)?;
+        }
+        Short('M') | Long("path-max") => old_quota(parser, options, "--path-max", Quota::PathMax)?,
+        Short('Q') | Long("quota") => {
+            let QuotaSetting { quota, value } = quota_setting(parser, "--quota", |_| true)?;
+            options.set_quota(quota, value);
+        }
+        Short('q') | Long("quota-soft") => {
+            let setting = quota_setting(parser, "--quota-soft", Quota::has_soft_value)?;
+            options.soft_quotas.push(setting);
+        }
+        Short('w') | Long("timeout") => options.watch_event_timeout = timeout(parser)?,
+        Long("event") => options.dom0_port = Some(number(parser, "--event", PORT_MAX)?),
+        Long("master-domid") => options.master_domid = domid(parser, "--master-domid")?,
+        Long("priv-domid") => options.privileged_domid = domid(parser, "--priv-domid")?,
+        // They say that this is a take-over, which was looked at first.
+        Short('U') | Long("live-update") => {}
+        Long("live" | "restart" | "no-access-log" | "reraise-top-level") if options.take_over.is_some() => {}
+        Long("config-file") if options.take_over.is_some() => {
+            options.oxenstored_conf = Some(file(parser, "--config-file")?);
+        }
+        Value(word) => return Err(CliError::UnexpectedArgument(printable(&word))),
+        unknown => return Err(refused(unknown.unexpected())),
+    }
+    Ok(Step::Option)
 }
 
 /// Turns the parser's refusal into ours.

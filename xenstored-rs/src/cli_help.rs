@@ -67,8 +67,10 @@ Surviving its own death:
 Accepted without effect, for older start scripts:
   -I, --internal-db[=on|off]  the store is always kept in memory
 
-Not in this release:
-  -U, --live-update         refused
+Taking over, in the process of the daemon that executed this one:
+  -U, --live-update         from the C daemon; other unknown options are passed
+                            over then
+      --live --restart      from oxenstored, with --config-file FILE as there
 
 Environment:
   XENSTORED_RUNDIR          run directory (/var/run/xenstored)

@@ -13,6 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
 use tracing::{error, info, warn};
 use xen_ffi::process::trim_heap;
+use xenstore_core::migration::Peer;
 use xenstore_core::{CloseReason, Config, ConnId, DomId, Effect, Question, Time};
 use xenstore_wire::Op;
 
@@ -24,6 +25,7 @@ use crate::journal::{Compaction, HostPorts, Journaled, READ_SIZE, RingPosition, 
 use crate::keeper::{Key, Link};
 use crate::keeping::{Keeping, Orders};
 use crate::signals::{Signal, Signals};
+use crate::take_over::Taken;
 use crate::ticker::Ticker;
 use crate::turn_times::TurnTimes;
 
@@ -173,6 +175,44 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Goes on with the guests and clients of another daemon.
+    ///
+    /// # Errors
+    /// As [`EventLoop::serve_domains`]; then nothing of the other daemon's was touched.
+    pub(crate) fn take_over(&mut self, taken: &mut Taken, own: DomId, host: bool) -> Result<(), HostError> {
+        self.engine.resume();
+        if host {
+            let guests = Guests::take_over(self.poll.registry(), GUESTS, taken, &mut self.engine, own)?;
+            self.guests = Some(guests);
+            self.ticker.wind();
+        }
+        let sockets = std::mem::take(&mut taken.sockets);
+        for ((saved, &conn), socket) in taken.state.connections.iter().zip(&taken.connections).zip(sockets) {
+            match (saved.peer, socket) {
+                (Peer::Socket { .. }, Some(socket)) => self.take_in_again(conn, socket),
+                (Peer::Socket { .. }, None) => self.engine.close(conn),
+                (Peer::Ring { .. }, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the socket of a connection that the engine knows.
+    fn take_in_again(&mut self, conn: ConnId, socket: OwnedFd) {
+        let stream = std::os::unix::net::UnixStream::from(socket);
+        let taken = stream.set_nonblocking(true).and_then(|()| {
+            let (token, registry) = (Token(FIRST_CLIENT + conn.index()), self.poll.registry());
+            Client::register(mio::net::UnixStream::from_std(stream), conn, token, registry)
+        });
+        match taken {
+            Ok(client) => self.put_client(client),
+            Err(error) => {
+                warn!(%error, "a client of before is lost");
+                self.engine.close(conn);
+            }
+        }
+    }
+
     /// Takes in the clients of a daemon that is gone, each with its connection's number among all that ever were.
     /// Connections whose socket was not kept are closed.
     pub(crate) fn take_in_kept(&mut self, kept: Vec<(u64, OwnedFd)>) {
@@ -185,14 +225,7 @@ impl EventLoop {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
                 continue;
             };
-            let taken = stream.set_nonblocking(true).and_then(|()| {
-                let (token, registry) = (Token(FIRST_CLIENT + conn.index()), self.poll.registry());
-                Client::register(mio::net::UnixStream::from_std(stream), conn, token, registry)
-            });
-            match taken {
-                Ok(client) => self.put_client(client),
-                Err(error) => warn!(%error, "a client of before the restart is lost"),
-            }
+            self.take_in_again(conn, stream.into());
         }
         for conn in sockets.into_values() {
             if self.client(conn).is_none() {

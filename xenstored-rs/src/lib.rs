@@ -24,6 +24,7 @@ mod run;
 pub mod run_dir;
 pub mod signals;
 pub mod syslog;
+mod take_over;
 mod ticker;
 pub mod trace;
 mod trace_switch;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    xenstored_rs::run(std::env::args_os().skip(1))
+    xenstored_rs::run(std::env::args_os())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tracing::{error, info, warn};
-use xenstore_core::{BufferCap, Config, DomId, Existence, Limit, Limits, Quota};
+use xenstore_core::{BufferCap, Config, DomId, Engine, Existence, Limit, Limits, Quota};
 
 use crate::cli::{self, Command, Mode, Options};
 use crate::cli_help;
@@ -24,6 +24,7 @@ use crate::predecessor;
 use crate::rlimits::{self, HostLimits};
 use crate::run_dir::RunDir;
 use crate::signals::Signals;
+use crate::take_over::{self, Taken};
 use crate::trace::Trace;
 
 /// Exit status of a command line that cannot be followed.
@@ -70,9 +71,11 @@ impl<E: std::error::Error> From<E> for Stop {
     }
 }
 
-/// Runs the daemon with these arguments (without the program's name).
+/// Runs the daemon with these arguments, of which the first is the program's name.
 pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next();
+    let arguments: Vec<OsString> = arguments.collect();
     if arguments.first().is_some_and(|first| first == keeper::ARGUMENT) {
         return keeper::main(arguments.into_iter().skip(1));
     }
@@ -85,7 +88,13 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     };
     match start(&options, &arguments) {
         Ok(code) => code,
-        Err(Stop { status, message }) => fail(status, &message),
+        Err(Stop { status, message }) => {
+            if options.take_over.is_some() {
+                error!(message, "the store cannot be taken over");
+                take_over::give_back(program.as_deref(), &arguments);
+            }
+            fail(status, &message)
+        }
     }
 }
 
@@ -117,16 +126,20 @@ fn start(options: &Options, arguments: &[OsString]) -> Result<ExitCode, Stop> {
     let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref())?;
     daemonise::close_to_others();
     files.create_missing()?;
-    match predecessor::await_end(&files.pid_file, &files.socket) {
-        Err(running @ PidFileError::AlreadyRunning { .. }) => return Ok(already_running(&running)),
-        probed => probed?,
+    // A process that was another daemon's is in its place already, and left its terminal long ago.
+    let starts = options.take_over.is_none();
+    if starts {
+        match predecessor::await_end(&files.pid_file, &files.socket) {
+            Err(running @ PidFileError::AlreadyRunning { .. }) => return Ok(already_running(&running)),
+            probed => probed?,
+        }
     }
     logging::start(LogOptions { daemonises: !options.no_fork, verbose: options.verbose })?;
     let notifier = Notifier::from_environment().unwrap_or_else(|error| {
         warn!(%error, "NOTIFY_SOCKET is of no use");
         Notifier::default()
     });
-    let readiness = if options.no_fork {
+    let readiness = if options.no_fork || !starts {
         Readiness::foreground()
     } else {
         match daemonise::daemonise()? {
@@ -189,6 +202,13 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         trace.set_file(files.resolve(file)?)?;
     }
     let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
+    let taken = match options.take_over {
+        Some(from) => take_over::read(from, files, config(options))?,
+        None => None,
+    };
+    if let Some(taken) = taken {
+        return put_in_place(options, arguments, files, taken, pid_file, signals, trace);
+    }
     let (mut link, kept) = match keeper::fetch(&keeper::socket_path(&files.run_dir)) {
         Ok((link, kept)) => (Some(link), kept),
         Err(LinkError::Absent) => (None, Kept::default()),
@@ -228,15 +248,52 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         None => listener::listen(&files.socket)?,
     };
     events.serve_sockets(listener).map_err(cannot_start)?;
-    let keeper = options.keep.filter(|_| !options.no_journal).map(|wait| Orders {
+    let keeper = keeper_orders(options, arguments, files);
+    info!(socket = %files.socket.display(), "listening");
+    Ok(Prepared { pid_file, socket, events, keeper, link })
+}
+
+/// How descriptors are kept, if they are.
+fn keeper_orders(options: &Options, arguments: &[OsString], files: &RunDir) -> Option<Orders> {
+    let wait = options.keep.filter(|_| !options.no_journal)?;
+    // A daemon that the keeper starts finds the journal, whatever this one was started for.
+    let of_take_over = ["-U", "--live-update", "--live", "--restart"];
+    let arguments = arguments.iter().filter(|word| !of_take_over.iter().any(|name| word == name));
+    Some(Orders {
         socket: keeper::socket_path(&files.run_dir),
         store: files.socket.clone(),
         wait,
         program: std::env::current_exe().unwrap_or_else(|_| "xenstored-rs".into()),
-        arguments: arguments.to_vec(),
-    });
-    info!(socket = %files.socket.display(), "listening");
-    Ok(Prepared { pid_file, socket, events, keeper, link })
+        arguments: arguments.cloned().collect(),
+    })
+}
+
+/// Goes on with the store of another daemon, whose process this was.
+fn put_in_place(
+    options: &Options,
+    arguments: &[OsString],
+    files: &RunDir,
+    mut taken: Taken,
+    pid_file: PidFile,
+    signals: Signals,
+    trace: Trace,
+) -> Result<Prepared, Stop> {
+    let cannot_start = |error: std::io::Error| Stop::because("the event loop cannot start", &error);
+    let own = DomId(options.master_domid);
+    let engine = std::mem::replace(&mut taken.engine, Engine::new(config(options)));
+    let journaled = journal::start_with(engine, options, files, config(options))?;
+    let mut events = EventLoop::new(signals, journaled, Effects::new(trace, files.clone())).map_err(cannot_start)?;
+    events.take_over(&mut taken, own, options.mode == Mode::Host)?;
+    // From here on the store is served here, whatever else is missing.
+    let listening = match taken.listener.take() {
+        Some(listener) => listener::adopt(listener, &files.socket),
+        None => listener::listen(&files.socket),
+    };
+    let (listener, socket) = listening?;
+    events.serve_sockets(listener).map_err(cannot_start)?;
+    take_over::finish(&taken.state, taken.file());
+    let keeper = keeper_orders(options, arguments, files);
+    Ok(Prepared { pid_file, socket, events, keeper, link: None })
 }
 
 /// Reports readiness and serves until the end.

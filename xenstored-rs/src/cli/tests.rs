@@ -154,7 +154,6 @@ fn options_of_older_releases_are_harmless(#[case] arguments: &[&str], #[case] re
 #[case::reserved_domid(&["--priv-domid", "32752"], "is not a number from 0 to 32751")]
 #[case::port(&["--event", "2147483648"], "is not a number from 0 to 2147483647")]
 #[case::internal_db(&["--internal-db=maybe"], "is not on or off")]
-#[case::live_update(&["-U"], "not part of this release")]
 fn what_is_wrong_is_refused_with_a_clear_line(#[case] arguments: &[&str], #[case] expected: &str) {
     let text = refusal(arguments);
     assert!(text.contains(expected), "{text:?} should contain {expected:?}");

@@ -9,13 +9,17 @@ use std::path::Path;
 
 use mio::{Registry, Token};
 use tracing::{info, warn};
+use xen_ffi::Port;
+use xen_ffi::domain_state::UniqueId;
 use xen_ffi::event_channel::{BoundPort, EventChannels};
 use xen_ffi::ring::{Indices, Ring};
 use xen_ffi::xen_files::{RING_FILE, map_own_ring};
+use xenstore_core::migration::Peer;
 use xenstore_core::{Config, ConnId, DomId, DomainEvent};
 
 use super::{Guests, HostError, RING_BYTES, position, xen};
 use crate::journal::{HostPorts, Journaled, Reach, RingPosition, ShellState};
+use crate::take_over::Taken;
 
 /// How much of a ring's page follows from what the journal knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Guests {
         for (&domid, &reach) in &state.reached {
             let Some(conn) = engine.guest_connection(domid) else { continue };
             let at = state.positions.get(&conn).copied().unwrap_or_default();
-            match guests.reattach(conn, reach, at, engine, own) {
+            match guests.reattach(conn, reach, Some(at), engine, own) {
                 Ok(()) => {}
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
@@ -77,11 +81,46 @@ impl Guests {
         Ok(guests)
     }
 
+    /// Opens what the host offers, and goes on with the guests of another daemon that left its event channels.
+    ///
+    /// # Errors
+    /// As [`Guests::open`]; no port was touched then. A guest that cannot be reached is no error.
+    pub(crate) fn take_over(
+        registry: &Registry,
+        token: Token,
+        taken: &mut Taken,
+        engine: &mut Journaled,
+        own: DomId,
+    ) -> Result<Self, HostError> {
+        let kept = taken.event_channels.take().map(EventChannels::from_fd).transpose()?;
+        let virq = kept.as_ref().and(taken.state.domain_state_port).map(Port);
+        let mut guests = Self::with_channels(registry, token, kept, virq)?;
+        engine.host_ports(guests.ports());
+        for (saved, &conn) in taken.state.connections.iter().zip(&taken.connections) {
+            let Peer::Ring { domid, local_port, remote_port, gfn, .. } = saved.peer else { continue };
+            let reach = Reach {
+                domid,
+                remote: Port(remote_port.unwrap_or(0)),
+                local: Port(local_port),
+                gfn: gfn.unwrap_or(0),
+                life: saved.unique_id.map(UniqueId::Hypervisor),
+            };
+            if let Err(error) = guests.reattach(conn, reach, None, engine, own) {
+                let error = &error as &dyn std::error::Error;
+                warn!(domid = domid.0, error, "a domain of the other daemon cannot be served");
+            }
+        }
+        guests.look_for_the_dead(engine, own);
+        guests.look_at_domains(engine);
+        Ok(guests)
+    }
+
+    /// Goes on with a guest. `at` is where the journal left its ring; without a journal, the ring itself tells.
     fn reattach(
         &mut self,
         conn: ConnId,
         reach: Reach,
-        at: RingPosition,
+        at: Option<RingPosition>,
         engine: &mut Journaled,
         own: DomId,
     ) -> Result<(), xen_ffi::Error> {
@@ -89,29 +128,38 @@ impl Guests {
         let page = if domid == own { map_own_ring(Path::new(RING_FILE))? } else { self.map(domid, reach.gfn)? };
         let ring = Ring::new(page);
         let port = self.rebind(reach)?;
-        if port.port() != reach.local {
-            engine.rebound(Reach { local: port.port(), ..reach });
-        }
-        let reach = Reach { local: port.port(), ..reach };
-        if let Some(life) = reach.life {
+        let life = reach.life.or_else(|| self.states.get(xen(domid)).ok().and_then(|state| state.unique_id));
+        let found = Reach { local: port.port(), life, ..reach };
+        if let Some(life) = life {
             self.lives.insert(domid, life);
         }
         let indices = ring.indices();
-        match judge(indices, at, engine.output(conn).len()) {
+        let waiting = engine.output(conn).len();
+        let left = at.unwrap_or_else(|| position(&ring));
+        match judge(indices, left, waiting) {
             Plausible::Yes { put } => {
-                if indices.request_consumer != at.requests {
-                    ring.raise_request_consumer(at.requests);
+                if indices.request_consumer != left.requests {
+                    ring.raise_request_consumer(left.requests);
                 }
                 if put > 0 {
                     engine.put(conn, put as usize, position(&ring));
                 }
+                if at.is_none() || found != reach {
+                    engine.rebound(conn, found, position(&ring));
+                }
             }
             Plausible::No => {
-                warn!(domid = domid.0, ?indices, ?at, "a domain began its ring afresh; what waited for it is dropped");
-                engine.introduce(reach, position(&ring));
+                warn!(
+                    domid = domid.0,
+                    ?indices,
+                    ?left,
+                    "a domain began its ring afresh; what waited for it is dropped"
+                );
+                engine.introduce(found, position(&ring));
             }
         }
-        self.add(conn, reach, ring, port);
+        ring.set_features(engine.features(domid));
+        self.add(conn, found, ring, port);
         // Signals may be lost: each side looks once.
         self.signal(conn);
         self.list(conn);
@@ -202,6 +250,6 @@ mod tests {
 
     #[test]
     fn ports_are_numbers_from_one_on() {
-        assert_eq!(HostPorts::default(), HostPorts { domain_state: None::<xen_ffi::Port> });
+        assert_eq!(HostPorts::default(), HostPorts { domain_state: None::<Port> });
     }
 }

@@ -418,10 +418,15 @@ impl Journaled {
         self.engine.ring_failed(conn);
     }
 
-    /// Notes that a guest is reached in another way from now on.
-    pub(crate) fn rebound(&mut self, reach: Reach) {
+    /// Notes that a guest is reached in another way from now on, and that its ring stands at `at`.
+    pub(crate) fn rebound(&mut self, conn: ConnId, reach: Reach, at: RingPosition) {
         self.turn.continues = true;
-        self.record(None, &Record::Rebound(reach));
+        self.record(Some(conn), &Record::Rebound(reach, at));
+    }
+
+    /// As [`Engine::resume`], for an engine that came from elsewhere.
+    pub(crate) fn resume(&mut self) {
+        self.engine.resume();
     }
 
     /// Notes the daemon's own ports.

@@ -84,8 +84,8 @@ pub(crate) enum Record<'a> {
     Began(&'a [u8]),
     /// A daemon began, with these settings ([`super::settings`]).
     Started(&'a [u8]),
-    /// No call: a guest is reached in another way from now on.
-    Rebound(Reach),
+    /// No call: a guest is reached in another way from now on, and its ring stands so.
+    Rebound(Reach, RingPosition),
     /// No call: the daemon's own ports.
     Host(HostPorts),
 }
@@ -167,8 +167,9 @@ impl<'a> Record<'a> {
             Self::Reconnected => (kind::RECONNECTED, none),
             Self::Began(image) => (kind::BEGAN, image),
             Self::Started(settings) => (kind::STARTED, settings),
-            Self::Rebound(reach) => {
+            Self::Rebound(reach, at) => {
                 reach.encode(fields);
+                put_position(fields, *at);
                 (kind::REBOUND, none)
             }
             Self::Host(ports) => {
@@ -214,7 +215,11 @@ impl<'a> Record<'a> {
             kind::RECONNECTED => empty(Self::Reconnected)?,
             kind::BEGAN => Self::Began(payload),
             kind::STARTED => Self::Started(payload),
-            kind::REBOUND => Self::Rebound(Reach::decode(payload)?),
+            kind::REBOUND => {
+                let (reach, rest) = payload.split_at_checked(Reach::SIZE)?;
+                let (at, []) = position(rest)? else { return None };
+                Self::Rebound(Reach::decode(reach)?, at)
+            }
             kind::HOST => {
                 let (port, []) = word(payload)? else { return None };
                 Self::Host(HostPorts { domain_state: (port != 0).then_some(Port(port)) })
@@ -327,7 +332,7 @@ mod tests {
             Record::Reconnected,
             Record::Began(b"image"),
             Record::Started(b"nodes 3\n"),
-            Record::Rebound(reach(None)),
+            Record::Rebound(reach(None), at),
             Record::Host(HostPorts { domain_state: None }),
             Record::Host(HostPorts { domain_state: Some(Port(12)) }),
         ];

@@ -133,7 +133,7 @@ fn replay(log: &Log, past: &mut Option<(Engine, ShellState)>) -> Result<usize, R
             engine.refuse(suspect.number);
         }
         engine.set_now(Time(Duration::from_nanos(record.time)));
-        if let Record::Taken(..) | Record::Put(..) = call {
+        if let Record::Taken(..) | Record::Put(..) | Record::Rebound(..) = call {
             seen.insert(conn, record.offset);
         }
         if let Record::Introduced(reach, _) = call {

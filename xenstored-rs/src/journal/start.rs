@@ -72,21 +72,51 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
     } else {
         clear(&directory);
     }
-    let engine = Engine::new(config.clone());
-    let journaled = match Log::first(&directory, WRITER) {
+    let journaled = begin(Engine::new(config.clone()), directory, config)?;
+    Ok(Start { journaled, past: None })
+}
+
+/// Begins a journal with an engine that came from elsewhere; an old journal is of no use then.
+///
+/// # Errors
+/// Where there is no memory for a log.
+pub(crate) fn start_with(
+    engine: Engine,
+    options: &Options,
+    files: &RunDir,
+    config: Config,
+) -> Result<Journaled, StartError> {
+    if !options.no_journal {
+        match Directory::open(&place(options, files)) {
+            Ok(directory) => {
+                clear(&directory);
+                return begin(engine, directory, config);
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(error, "there is no journal: the death of the daemon will lose the store");
+            }
+        }
+    }
+    let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
+    Ok(Journaled::new(engine, log, None, config))
+}
+
+/// The engine behind a new journal; where none can be made, behind none.
+fn begin(engine: Engine, directory: Directory, config: Config) -> Result<Journaled, StartError> {
+    match Log::first(&directory, WRITER) {
         Ok(log) => {
             let mut journaled = Journaled::new(engine, log, Some(directory), config);
             journaled.begin();
-            journaled
+            Ok(journaled)
         }
         Err(error) => {
             let error = &error as &dyn std::error::Error;
             warn!(error, "there is no journal: the death of the daemon will lose the store");
             let log = Log::in_memory(WRITER).map_err(StartError::Memory)?;
-            Journaled::new(engine, log, None, config)
+            Ok(Journaled::new(engine, log, None, config))
         }
-    };
-    Ok(Start { journaled, past: None })
+    }
 }
 
 fn place(options: &Options, files: &RunDir) -> PathBuf {
@@ -148,7 +178,7 @@ fn describe(written: &Written<'_>) -> String {
         Some(Record::RingFailed) => "the ring is bad".into(),
         Some(Record::Began(image)) => format!("a fresh store, {} bytes", image.len()),
         Some(Record::Started(settings)) => format!("a daemon started: {}", text(settings)),
-        Some(Record::Rebound(reach)) => format!("domain {} is reached by port {}", reach.domid, reach.local),
+        Some(Record::Rebound(reach, _)) => format!("domain {} is reached by port {}", reach.domid, reach.local),
         Some(Record::Host(ports)) => format!("the daemon's own ports: {ports:?}"),
     }
 }

@@ -105,8 +105,9 @@ impl ShellState {
                 engine.reconfigure(&self.started, &now);
                 self.started = now;
             }
-            Record::Rebound(reach) => {
+            Record::Rebound(reach, at) => {
                 self.reached.insert(reach.domid, reach);
+                self.positions.insert(conn, at);
             }
             Record::Host(ports) => self.ports = ports,
             Record::Began(_) => return Err("a beginning that is not at the beginning"),

@@ -1,0 +1,164 @@
+//! Taking over from another daemon, which executed this program in its own place.
+//!
+//! The C daemon does so at a live update, with its own arguments and `-U`; oxenstored with `--live --restart`. Both leave a
+//! file with what they know in the run directory, and their descriptors open. Nothing of that is touched until the store is
+//! whole here; where it cannot be read, the other daemon is executed again, with all as it left it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tracing::{error, info, warn};
+use xen_ffi::process::{close_inherited_one, duplicate_inherited};
+use xenstore_core::migration::{self, LoadError, Loaded, Peer, State};
+use xenstore_core::{Config, Engine};
+
+use crate::cli::TakeOver;
+use crate::run_dir::RunDir;
+
+/// Most bytes of a file that is taken for a state: a store of a million nodes has a quarter of it.
+const STATE_MAX: u64 = 1 << 30;
+
+/// A store that another daemon left, with its descriptors.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The engine, which has the store.
+    pub(crate) engine: Engine,
+    /// What else the other daemon told.
+    pub(crate) state: State,
+    /// The engine's connections, in the order of those of the state.
+    pub(crate) connections: Vec<xenstore_core::ConnId>,
+    /// The socket that clients connect to.
+    pub(crate) listener: Option<OwnedFd>,
+    /// The event channels, with all ports bound.
+    pub(crate) event_channels: Option<OwnedFd>,
+    /// Sockets of clients, in the order of the state's connections; none for rings, and for those that are gone.
+    pub(crate) sockets: Vec<Option<OwnedFd>>,
+    file: PathBuf,
+}
+
+/// Why a store cannot be taken over. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TakeOverError {
+    /// The file cannot be read.
+    #[error("cannot read {}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is no stream.
+    #[error("{} cannot be taken over", file.display())]
+    Stream {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        source: migration::StreamError,
+    },
+    /// The file is no dump of oxenstored.
+    #[error("{} cannot be taken over", file.display())]
+    Text {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        source: migration::TextError,
+    },
+    /// What it tells cannot be.
+    #[error("{} tells of what cannot be", file.display())]
+    Load {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        source: LoadError,
+    },
+}
+
+/// The file in which a daemon leaves its state.
+fn state_file(from: TakeOver, files: &RunDir) -> PathBuf {
+    files.run_dir.join(match from {
+        TakeOver::C => "state_dump",
+        TakeOver::Oxenstored => "db",
+    })
+}
+
+/// Reads what another daemon left; `None` where it left nothing, and the journal tells everything.
+///
+/// # Errors
+/// Where it cannot be read, or is wrong anywhere.
+pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Option<Taken>, TakeOverError> {
+    let file = state_file(from, files);
+    let bytes = match fs::symlink_metadata(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(there) if !there.is_file() || there.len() > STATE_MAX => {
+            return Err(TakeOverError::Io { file, source: io::ErrorKind::InvalidInput.into() });
+        }
+        _ => fs::read(&file).map_err(|source| TakeOverError::Io { file: file.clone(), source })?,
+    };
+    let state = match from {
+        TakeOver::C => {
+            migration::read_stream(&bytes).map_err(|source| TakeOverError::Stream { file: file.clone(), source })?
+        }
+        TakeOver::Oxenstored => {
+            migration::read_text(&bytes).map_err(|source| TakeOverError::Text { file: file.clone(), source })?
+        }
+    };
+    let Loaded { engine, connections } =
+        Engine::load(config, &state).map_err(|source| TakeOverError::Load { file: file.clone(), source })?;
+    let inherit = |fd: Option<i32>, what: &str| {
+        let made = duplicate_inherited(fd.filter(|fd| *fd > 2)?);
+        made.map_err(|error| warn!(what, fd, %error, "a descriptor of the other daemon is not there")).ok()
+    };
+    let socket = |peer: &Peer| match peer {
+        Peer::Socket { fd } => inherit(Some(*fd), "client"),
+        Peer::Ring { .. } => None,
+    };
+    let sockets = state.connections.iter().map(|connection| socket(&connection.peer)).collect();
+    let listener = inherit(state.listener, "listener");
+    let event_channels = inherit(state.event_channels, "event channels");
+    Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, file }))
+}
+
+/// Closes what the other daemon had open and removes its file: the store is here now.
+pub(crate) fn finish(state: &State, file: &Path) {
+    let mut descriptors: Vec<i32> = state.listener.into_iter().chain(state.event_channels).collect();
+    descriptors.extend(state.connections.iter().filter_map(|connection| match connection.peer {
+        Peer::Socket { fd } => Some(fd),
+        Peer::Ring { .. } => None,
+    }));
+    descriptors.sort_unstable();
+    descriptors.dedup();
+    descriptors.into_iter().filter(|fd| *fd > 2).for_each(close_inherited_one);
+    if let Err(error) = fs::remove_file(file) {
+        warn!(%error, file = %file.display(), "the state of the other daemon stays");
+    }
+    info!(connections = state.connections.len(), nodes = state.nodes.len(), "taken over");
+}
+
+impl Taken {
+    /// The file that told of it.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// Executes the daemon again that executed this program, with the arguments that it gave. Returns only where that fails.
+pub(crate) fn give_back(program: Option<&OsStr>, arguments: &[OsString]) {
+    let Some(program) = program.map(Path::new).filter(|program| is_another(program)) else {
+        error!("the daemon of before is not known, so it cannot go on");
+        return;
+    };
+    error!(program = %program.display(), "the daemon of before is executed again");
+    let failed = Command::new(program).args(arguments).exec();
+    error!(%failed, "the daemon of before cannot be executed");
+}
+
+/// Whether a file is a program, and not this one.
+fn is_another(program: &Path) -> bool {
+    let this = fs::read_link("/proc/self/exe").ok();
+    program.is_absolute() && fs::canonicalize(program).is_ok_and(|there| Some(there) != this)
+}
