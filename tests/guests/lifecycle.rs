@@ -9,7 +9,7 @@ use std::time::Duration;
 use xen_sim::{DomainOptions, ShutdownReason, Word};
 use xenstore_wire::Op;
 use xenstored_tests::wait::{PATIENCE, until};
-use xenstored_tests::{Client, Event, process};
+use xenstored_tests::{Client, Event, Setting, process};
 
 fn gone() -> Event {
     Event::new("@releaseDomain", "gone")
@@ -284,6 +284,11 @@ fn a_domain_whose_ring_cannot_be_mapped_is_not_known_until_it_can() {
     assert!(!is_introduced(&mut dom0, 6));
     assert_eq!(introduce(&mut dom0, 6, domain.gfn, domain.port), Ok(OK.to_vec()));
     assert_eq!(scene.ring_client(6).request(Op::Read, 0, b"/nowhere\0").unwrap().error(), Some(&b"EACCES"[..]));
+    // One that is introduced keeps its port where a new one cannot be had.
+    let before = introduce(&mut dom0, 6, domain.gfn, domain.port + 1).unwrap_err();
+    assert!(["EINVAL", "ENOENT", "EIO"].contains(&before.as_str()), "no such port: {before}");
+    assert!(is_introduced(&mut dom0, 6) && scene.ring(6).is_bound());
+    assert_eq!(scene.ring_client(6).request(Op::Read, 0, b"/nowhere\0").unwrap().error(), Some(&b"EACCES"[..]));
     assert!(introduce(&mut dom0, 7, domain.gfn, 1).is_err(), "there is no domain 7");
     assert!(!is_introduced(&mut dom0, 7));
 }
@@ -460,5 +465,40 @@ fn a_domain_destroyed_while_its_devices_are_set_up_leaves_nothing_in_the_way() {
         driver.settled_events();
     }
     assert_eq!(ask(&mut dom0, Op::Control, &["quota", &DOMID.to_string()]), refused("ENOENT"), "nothing is left");
+    scene.assert_alive();
+}
+
+#[test]
+fn rings_beyond_what_the_kernel_lets_a_process_map_are_refused() {
+    const MAPPINGS: u32 = 400;
+    let mut scene = Scene::with_settings(&[Setting::Mappings(MAPPINGS)], &[]);
+    let mut dom0 = scene.dom0();
+    let introduce = |dom0: &mut Client, domid: u16| {
+        let domain = scene.host.domain(domid).unwrap();
+        introduce(dom0, domid, domain.gfn, domain.port)
+    };
+    let mut domid = 1;
+    let refused_at = loop {
+        scene.host.create(domid).unwrap();
+        match introduce(&mut dom0, domid) {
+            Ok(_) => domid += 1,
+            Err(name) => {
+                assert_eq!(name, "ENOMEM");
+                break domid;
+            }
+        }
+    };
+    assert!((10..MAPPINGS / 2).contains(&u32::from(refused_at)), "the first that was refused is domain {refused_at}");
+    assert!(!is_introduced(&mut dom0, refused_at));
+    assert!(scene.log().contains("no more rings can be mapped"), "{}", scene.log());
+    assert_eq!(introduce(&mut dom0, 1), Ok(OK.to_vec()), "one that is there may start anew");
+    for served in [1, refused_at - 1] {
+        let reply = scene.ring_client(served).request(Op::GetDomainPath, 0, b"1\0").unwrap();
+        assert_eq!(reply.payload, b"/local/domain/1\0", "domain {served}");
+    }
+    assert_eq!(introduce(&mut dom0, refused_at), refused("ENOMEM"));
+    assert_eq!(ask(&mut dom0, Op::Release, &["2"]), Ok(OK.to_vec()));
+    assert_eq!(introduce(&mut dom0, refused_at), Ok(OK.to_vec()), "there is room again");
+    assert!(scene.ring_client(refused_at).request(Op::GetDomainPath, 0, b"1\0").is_ok());
     scene.assert_alive();
 }

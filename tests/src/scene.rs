@@ -23,6 +23,7 @@ pub struct Scene {
     dir: TempDir,
     program: PathBuf,
     args: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Scene {
@@ -61,8 +62,9 @@ impl Scene {
         let program = store.program();
         let mut args = store.arguments(dir.path(), settings);
         args.extend(more.iter().map(|&arg| arg.into()));
-        let daemon = spawn(&host, dir.path(), &program, &args);
-        let mut scene = Self { host, daemon, dir, program, args };
+        let environment = Store::environment(settings);
+        let daemon = spawn(&host, dir.path(), &program, &args, &environment);
+        let mut scene = Self { host, daemon, dir, program, args, environment };
         scene.await_daemon();
         scene.host.introduce_all(domids).expect("the daemon takes the domains");
         scene
@@ -86,7 +88,7 @@ impl Scene {
 
     /// Starts a daemon in place of the one that was killed, and waits until it serves.
     pub fn start_again(&mut self) {
-        self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args);
+        self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args, &self.environment);
         self.await_daemon();
     }
 
@@ -165,10 +167,11 @@ impl Drop for Scene {
 }
 
 /// Starts a daemon on a host; what it prints is added to what is there.
-fn spawn(host: &Host, dir: &Path, program: &Path, args: &[String]) -> Child {
+fn spawn(host: &Host, dir: &Path, program: &Path, args: &[String], environment: &[(String, String)]) -> Child {
     let log = File::options().append(true).create(true).open(dir.join("stderr")).expect("a file in the directory");
     let out = log.try_clone().expect("a second handle of the log");
     let mut command = host.command(program).expect("the library to preload");
+    command.envs(environment.iter().cloned());
     command.args(args).stdin(Stdio::null()).stdout(out).stderr(log);
     command.spawn().expect("the daemon starts")
 }

@@ -22,6 +22,8 @@ pub enum Setting {
     Nodes(u32),
     /// After so many seconds an event for a guest that does not read is dropped; 0 is never.
     EventTimeout(u32),
+    /// So many mappings does the host say that a process may have.
+    Mappings(u32),
 }
 
 impl Store {
@@ -48,6 +50,15 @@ impl Store {
         }
     }
 
+    /// What it finds in its environment beside what a host says.
+    pub(crate) fn environment(settings: &[Setting]) -> Vec<(String, String)> {
+        let set = |setting: &Setting| match setting {
+            Setting::Mappings(most) => Some(("XEN_SIM_MAX_MAP_COUNT".into(), most.to_string())),
+            Setting::Nodes(_) | Setting::EventTimeout(_) => None,
+        };
+        settings.iter().filter_map(set).collect()
+    }
+
     /// Its command line on a host in `dir`; writes the file that it names.
     pub(crate) fn arguments(self, dir: &Path, settings: &[Setting]) -> Vec<String> {
         let pid_file = dir.join("pid").display().to_string();
@@ -58,9 +69,10 @@ impl Store {
             Self::Ocaml => return oxenstored(dir, settings),
         };
         let set = settings.iter().flat_map(|setting| match (self, setting) {
-            (Self::C, Setting::Nodes(nodes)) => ["--entry-nb".into(), nodes.to_string()],
-            (_, Setting::Nodes(nodes)) => ["--quota".into(), format!("nodes={nodes}")],
-            (_, Setting::EventTimeout(seconds)) => ["-w".into(), format!("watch-event={seconds}")],
+            (Self::C, Setting::Nodes(nodes)) => vec!["--entry-nb".into(), nodes.to_string()],
+            (_, Setting::Nodes(nodes)) => vec!["--quota".into(), format!("nodes={nodes}")],
+            (_, Setting::EventTimeout(seconds)) => vec!["-w".into(), format!("watch-event={seconds}")],
+            (_, Setting::Mappings(_)) => Vec::new(),
         });
         ["-N".into(), "--pid-file".into(), pid_file].into_iter().chain(own).chain(set).collect()
     }

@@ -23,6 +23,7 @@ use xenstore_core::{CloseReason, ConnId, DomId, DomainEvent, Time, feature};
 use xenstore_wire::XsError;
 
 use crate::journal::{Journaled, Reach, RingPosition};
+use crate::ring_limit::RingLimit;
 
 mod recovery;
 
@@ -63,6 +64,7 @@ pub(crate) struct Guests {
     /// They were another daemon's, with its ports bound.
     channels_are_kept: bool,
     grants: GrantTable,
+    limit: RingLimit,
     foreign: Option<ForeignMemory>,
     virq: Option<BoundPort>,
     states: DomainStates,
@@ -121,6 +123,7 @@ impl Guests {
             channels,
             channels_are_kept,
             grants,
+            limit: RingLimit::of_this_host(),
             foreign,
             virq,
             states: DomainStates::open()?,
@@ -167,19 +170,28 @@ impl Guests {
     ) -> Result<Prepared, XsError> {
         if let Some(&conn) = self.by_domid.get(&domid) {
             let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
-            let old = guest.port.take();
             let remote = guest.ring.port().unwrap_or(Port(port));
-            if let Some(old) = old {
+            // The port that is bound can be bound again only once it is let go; another one replaces it when it is there.
+            if guest.reach.remote == remote
+                && let Some(old) = guest.port.take()
+            {
                 self.by_port.remove(&old.port());
-                drop(old);
             }
             let bound = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
-            self.by_port.insert(bound.port(), conn);
+            let local = bound.port();
             let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
-            guest.reach = Reach { remote, local: bound.port(), ..guest.reach };
-            guest.port = Some(bound);
+            guest.reach = Reach { remote, local, ..guest.reach };
+            let old = guest.port.replace(bound);
             guest.ring.reset();
-            return Ok(Prepared { reach: guest.reach, fresh: None });
+            let reach = guest.reach;
+            if let Some(old) = old {
+                self.by_port.remove(&old.port());
+            }
+            self.by_port.insert(local, conn);
+            return Ok(Prepared { reach, fresh: None });
+        }
+        if !self.limit.allows_one_more(self.by_domid.len(), domid.0) {
+            return Err(XsError::NoMem);
         }
         let ring = Ring::new(self.map(domid, gfn).map_err(|error| refused(domid, &error))?);
         let remote = ring.port().unwrap_or(Port(port));
@@ -222,6 +234,9 @@ impl Guests {
         self.look_at_domains(engine);
         let running: Vec<DomId> = self.lives.keys().copied().filter(|&domid| domid != own).collect();
         for domid in running {
+            if !self.limit.allows_one_more(self.by_domid.len(), domid.0) {
+                break;
+            }
             let Ok(page) = self.grants.map(xen(domid), GrantRef::XENSTORE) else { continue };
             let ring = Ring::new(page);
             let Some(remote) = ring.port() else { continue };

@@ -19,6 +19,7 @@ pub mod notify;
 pub mod pid_file;
 mod predecessor;
 pub mod rate_limit;
+mod ring_limit;
 pub mod rlimits;
 mod run;
 pub mod run_dir;

@@ -14,6 +14,10 @@ type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint) -> c_int;
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
+/// The environment variable that says how many mappings a process may have on this host, where that differs from the
+/// machine's own `vm.max_map_count`. It is a word only: the kernel's limit is not set by it.
+const MOST_MAPPINGS: &str = "XEN_SIM_MAX_MAP_COUNT";
+
 /// `_IOC(_IOC_NONE, 'B', 0, 0)`: asks the store's device for the port of domain 0's kernel.
 const IOCTL_XENBUS_BACKEND_EVTCHN: c_ulong = 0x4200;
 
@@ -33,6 +37,7 @@ fn host_file(path: &CStr, flags: c_int) -> Option<c_int> {
         b"/sys/hypervisor/version/major" => "4\n".into(),
         b"/sys/hypervisor/version/minor" => "17\n".into(),
         b"/sys/hypervisor/version/extra" => ".0\n".into(),
+        b"/proc/sys/vm/max_map_count" => format!("{}\n", std::env::var(MOST_MAPPINGS).ok()?),
         _ => return None,
     };
     // Without a broker this is an ordinary process, and an ordinary machine.
