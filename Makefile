@@ -28,7 +28,7 @@ bench: setup
 lib: setup
 	@scripts/lib
 
-fuzz:
+fuzz: setup
 	@scripts/fuzz "$(TARGET)" $(SECONDS)
 
 deb:

@@ -279,6 +279,31 @@ impl EventLoop {
         }
     }
 
+    /// Takes what has happened and one turn, at a time of the caller's choice and without waiting. Tells whether that
+    /// may have left something for the next.
+    #[cfg(fuzzing)]
+    pub(crate) fn run_once(&mut self, now: Duration) -> io::Result<bool> {
+        let mut events = Events::with_capacity(1024);
+        while let Err(error) = self.poll.poll(&mut events, Some(Duration::ZERO)) {
+            if error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        self.engine.begin_turn(Time(now));
+        self.take_events(&events);
+        let more = self.turn(Time(now));
+        self.look_at_heap(now);
+        Ok(!events.is_empty() || self.timeout(more, now) == Some(Duration::ZERO))
+    }
+
+    /// As if the ticker had rung.
+    #[cfg(fuzzing)]
+    pub(crate) fn look_for_forgetful(&mut self) {
+        if let Some(guests) = &mut self.guests {
+            guests.look_for_forgetful(&self.engine);
+        }
+    }
+
     /// Gives free memory back a while after much was freed.
     fn look_at_heap(&mut self, now: Duration) {
         match self.trim_at {

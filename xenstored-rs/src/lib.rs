@@ -31,5 +31,7 @@ pub mod trace;
 mod trace_switch;
 mod trace_text;
 mod turn_times;
+#[cfg(fuzzing)]
+pub mod turns;
 
 pub use run::run;

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mio::net::UnixListener;
-use xenstore_core::{Config, Engine};
+use xenstore_core::Config;
 
+use crate::cli::{self, Command};
 use crate::effects::Effects;
 use crate::event_loop::EventLoop;
+use crate::journal;
 use crate::run_dir::RunDir;
 use crate::signals::Signals;
 use crate::trace::Trace;
@@ -27,12 +29,12 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A daemon with a fresh store, that serves clients of `socket` and the domains of the host. What has the name of the
-    /// socket is replaced.
+    /// A daemon with a fresh store, that serves clients of `socket` and the domains of the host, with a journal beside the
+    /// socket if wanted. What has the name of the socket is replaced, and so is the journal of a daemon before.
     ///
     /// # Errors
     /// Where the socket cannot be made, or the host offers no Xen.
-    pub fn new(socket: &Path, config: Config) -> io::Result<Self> {
+    pub fn new(socket: &Path, config: Config, with_journal: bool) -> io::Result<Self> {
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket)?;
         let dir = socket.parent().unwrap_or(Path::new("/")).to_owned();
@@ -43,9 +45,15 @@ impl Turns {
             run_dir: dir,
         };
         let store_domid = config.store_domid;
+        let argument = if with_journal { "--no-recovery" } else { "--no-journal" };
+        let Ok(Command::Run(options)) = cli::parse([argument]) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let journaled = journal::start(&options, &files, config).map_err(io::Error::other)?.journaled;
         let effects = Effects::new(Trace::new(TraceSwitches::default()), files);
-        let mut events = EventLoop::new(listener, Signals::new()?, Engine::new(config), effects)?;
+        let mut events = EventLoop::new(Signals::new()?, journaled, effects)?;
         events.serve_domains(store_domid).map_err(io::Error::other)?;
+        events.serve_sockets(listener)?;
         Ok(Self { events, socket: socket.to_owned() })
     }
 

@@ -42,7 +42,7 @@ impl Index {
 
 /// A word behind the two rings.
 #[must_use]
-pub fn nth_word(number: u8) -> Word {
+pub(crate) fn nth_word(number: u8) -> Word {
     Word::ALL[usize::from(number) % Word::ALL.len()]
 }
 

@@ -77,12 +77,18 @@ fn limits() -> Limits {
 }
 
 impl Scene {
-    /// A fresh daemon whose domains are introduced, each with a home.
+    /// A fresh daemon whose domains are introduced, each with a home; with a journal or without.
     ///
     /// # Panics
     /// When the simulated host fails.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(with_journal: bool) -> Self {
+        // Found out before, since a host has one daemon at a time.
+        undisturbed();
+        Self::start(with_journal)
+    }
+
+    fn start(with_journal: bool) -> Self {
         let host = host();
         for domid in 1..=honest::DOMID {
             if host.domain(domid).is_none() {
@@ -91,7 +97,7 @@ impl Scene {
             host.resume(domid).expect("it was just made");
         }
         let config = Config { existence: Existence::Asked, limits: limits(), ..Config::default() };
-        let daemon = Turns::new(&host.socket(), config).expect("the daemon starts");
+        let daemon = Turns::new(&host.socket(), config, with_journal).expect("the daemon starts");
         let toolstack = UnixStream::connect(host.socket()).expect("the daemon listens");
         toolstack.set_nonblocking(true).expect("a socket can be so");
         let rogues: Rc<RefCell<Vec<Rogue>>> = Rc::new(RefCell::new((1..=ROGUES).map(Rogue::new).collect()));
@@ -274,7 +280,11 @@ impl Scene {
     /// When the daemon does something wrong.
     pub fn check(&mut self) {
         let (round, replies) = (self.rounds, self.honest_round());
-        assert_eq!(replies.escape_ascii().to_string(), undisturbed()[round].escape_ascii().to_string(), "round {round}");
+        assert_eq!(
+            replies.escape_ascii().to_string(),
+            undisturbed()[round].escape_ascii().to_string(),
+            "round {round}"
+        );
         assert_eq!(self.ask(Op::Read, "/\0"), (Op::Read.number(), Vec::new()));
         self.check_pages();
     }
@@ -322,17 +332,10 @@ impl Scene {
         }
         assert_eq!(self.ask(Op::Control, "check\0").1, OK);
         let report = String::from_utf8(self.ask(Op::Control, "memreport\0").1).expect("a report is text");
-        let nothing =
-            ["with 0 earlier states", "watches          : 0\n", "transactions     : 0\n", ", 0 with unsent"];
+        let nothing = ["with 0 earlier states", "watches          : 0\n", "transactions     : 0\n", ", 0 with unsent"];
         for wanted in nothing {
             assert!(report.contains(wanted), "no {wanted:?} in\n{report}");
         }
-    }
-}
-
-impl Default for Scene {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -344,7 +347,7 @@ fn port(domid: u16) -> u32 {
 fn undisturbed() -> &'static [Vec<u8>] {
     static REPLIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     REPLIES.get_or_init(|| {
-        let mut scene = Scene::new();
+        let mut scene = Scene::start(false);
         (0..ROUNDS).map(|_| scene.honest_round()).collect()
     })
 }

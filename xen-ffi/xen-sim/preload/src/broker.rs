@@ -61,8 +61,14 @@ fn receive(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
-    // SAFETY: the header points at one buffer and the control buffer, both alive.
-    let got = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let got = loop {
+        // SAFETY: the header points at one buffer and the control buffer, both alive.
+        let got = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        // A daemon that takes a signal meanwhile is no less in need of an answer.
+        if got >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            break got;
+        }
+    };
     match got {
         1 => {}
         0 => return Err(io::Error::from_raw_os_error(libc::ECONNRESET)),
