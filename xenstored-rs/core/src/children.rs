@@ -265,7 +265,7 @@ mod tests {
         node::{Content, State},
         permission::Permissions,
     };
-    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
     use std::collections::BTreeMap;
 
     fn add(nodes: &mut Nodes, name: &str) -> NodeId {
@@ -280,10 +280,13 @@ mod tests {
     }
 
     fn changes() -> impl Strategy<Value = Vec<(bool, u8)>> {
-        proptest::collection::vec((any::<bool>(), 0u8..60), 1..300)
+        // Enough for more children than a vector holds, however slow the interpreter is.
+        proptest::collection::vec((any::<bool>(), 0u8..60), 1..if cfg!(miri) { 150 } else { 300 })
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
+
         #[test]
         fn children_behave_as_a_sorted_map(changes in changes()) {
             let mut nodes = Nodes::default();

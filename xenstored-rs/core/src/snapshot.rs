@@ -136,7 +136,7 @@ mod image;
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
 
     use crate::{
         id::{DomId, TxId},
@@ -184,6 +184,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
+
         #[test]
         fn snapshots_keep_their_moment_and_leave_nothing(steps in proptest::collection::vec(step(), 1..120)) {
             let mut store = Store::new(DomId::DOM0);

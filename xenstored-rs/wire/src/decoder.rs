@@ -85,7 +85,7 @@ impl Decoder {
 mod tests {
     use super::*;
     use crate::put_message;
-    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
 
     fn messages() -> impl Strategy<Value = Vec<(u32, u32, u32, Vec<u8>)>> {
         let payload = proptest::collection::vec(any::<u8>(), 0..300);
@@ -93,6 +93,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { ProptestConfig::default().cases }))]
+
         #[test]
         fn messages_survive_any_split(messages in messages(), cuts in proptest::collection::vec(1usize..50, 1..20)) {
             let mut bytes = Vec::new();

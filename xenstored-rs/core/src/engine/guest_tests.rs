@@ -137,8 +137,9 @@ fn who_spoils_a_transaction_waits_and_nobody_else_does() {
     world.settle();
     assert_eq!(wanting(&mut world), [spoiler]);
     assert_eq!(world.call(socket, Op::Read, 0, b"/local/domain/5/hot\0"), Ok(b"again".to_vec()), "then it goes on");
-    let commits = (0..100).filter(|round| attempt(&mut world, time(60 + round)).is_ok()).count();
-    assert!(commits >= 95, "{commits} of 100 commits at the first attempt");
+    let rounds = if cfg!(miri) { 20 } else { 100 };
+    let failed = (0..rounds).filter(|round| attempt(&mut world, time(60 + round)).is_err()).count();
+    assert!(failed <= if cfg!(miri) { 1 } else { 5 }, "{failed} of {rounds} commits fail at the first attempt");
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn unrelated_writes_beside_a_transaction_slow_nobody() {
     let (mut world, socket, guest) = world();
     let tx = world.start(socket);
     world.call(socket, Op::Write, tx, b"/x\0v").unwrap();
-    for _ in 0..1000 {
+    for _ in 0..if cfg!(miri) { 50 } else { 1000 } {
         world.call(guest, Op::Write, 0, b"busy\0v").unwrap();
     }
     assert_eq!(world.call(socket, Op::TransactionEnd, tx, b"T\0").map(drop), Ok(()));

@@ -151,8 +151,9 @@ fn an_idle_connection_holds_no_buffer() {
 /// Makes events for a reader until more than `bytes` wait for it.
 fn flood(world: &mut World, reader: ConnId, bytes: usize) {
     let writer = world.socket();
+    let long = "n".repeat(2900);
     for number in 0.. {
-        world.call(writer, Op::Mkdir, 0, format!("/n{number}\0").as_bytes()).unwrap();
+        world.call(writer, Op::Mkdir, 0, format!("/{long}{number}\0").as_bytes()).unwrap();
         world.engine.sent(reader, 0);
         if world.engine.output(reader).len() > bytes {
             break;
