@@ -2,27 +2,36 @@
 
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use xenstore_wire::Op;
 use xenstored_tests::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
-use xenstored_tests::{Backend, Client, Event, our_binary};
+use xenstored_tests::{Client, Event, Store, our_binary, tools};
 
 /// Has the daemon of a scene executed another program in its place, as `xenstore-control live-update` asks for it.
 fn live_update(scene: &Scene, client: &mut Client, program: &str) {
-    assert_eq!(ask(client, Op::Control, &["live-update", "-f", program]), Ok(OK.to_vec()));
+    // oxenstored ends no text with a NUL.
+    let mut say = |words: &[&str]| {
+        let mut reply = ask(client, Op::Control, words)?;
+        reply.retain(|&byte| byte != 0);
+        String::from_utf8(reply).map_err(|error| error.to_string())
+    };
+    assert_eq!(say(&["live-update", "-f", program]).as_deref(), Ok("OK"));
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        match ask(client, Op::Control, &["live-update", "-s", "-t", "5"]) {
-            Ok(reply) if reply == OK => return,
-            Ok(reply) if reply == b"BUSY\0" && Instant::now() < deadline => {}
+        match say(&["live-update", "-s", "-t", "5"]).as_deref() {
+            Ok("OK") => return,
+            Ok("BUSY") if Instant::now() < deadline => {}
             other => panic!("live update: {other:?}\n{}", scene.log()),
         }
     }
 }
 
-#[test]
-fn from_the_c_daemon_with_guests_clients_and_watches() {
+#[rstest]
+#[case::c(Store::C)]
+#[case::oxenstored(Store::Ocaml)]
+fn guests_clients_and_watches_go_on(#[case] store: Store) {
     let domids: Vec<u16> = (1..=50).collect();
-    let scene = Scene::of(Backend::C, &[], &domids);
+    let scene = Scene::of(store, &domids);
     let mut dom0 = scene.dom0();
     for &domid in &domids {
         let home = format!("/local/domain/{domid}");
@@ -67,11 +76,105 @@ fn from_the_c_daemon_with_guests_clients_and_watches() {
 
 #[test]
 fn a_state_that_cannot_be_read_costs_nobody_the_store() {
-    let scene = Scene::of(Backend::C, &[], &[1]);
+    let scene = Scene::of(Store::C, &[1]);
     let mut dom0 = scene.dom0();
     dom0.write("/kept", b"value");
     // Our daemon refuses arguments that it cannot follow; the other one is told, or goes on.
     let reply = ask(&mut dom0, Op::Control, &["live-update", "-f", "/no/such/file"]);
     assert!(reply.is_ok_and(|reply| reply.starts_with(b"File not accessible")));
     assert_eq!(dom0.read("/kept"), Ok(b"value".to_vec()));
+}
+
+/// A guest's and a client's view before and after a change of daemons.
+#[test]
+fn another_build_of_ours_goes_on_with_open_transactions() {
+    let scene = Scene::with_args(&["--keep", "5"], &[1, 2]);
+    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
+    write(&mut guest, "a", b"1").unwrap();
+    guest.watch("a", "t");
+    let (of_guest, of_dom0) = (guest.start_transaction(), dom0.start_transaction());
+    guest.request_in(of_guest, Op::Write, b"b\x002").unwrap();
+    dom0.request_in(of_dom0, Op::Write, b"/c\x003").unwrap();
+    let copy = scene.host.dir().join("another-build");
+    std::fs::copy(our_binary(), &copy).unwrap();
+    let before = scene.pid();
+
+    live_update(&scene, &mut dom0, copy.to_str().unwrap());
+
+    assert_eq!(std::fs::read_link(format!("/proc/{before}/exe")).unwrap(), copy, "{}", scene.log());
+    assert_eq!((guest.commit(of_guest), dom0.commit(of_dom0)), (Ok(()), Ok(())));
+    assert_eq!((guest.read("b"), dom0.read("/c")), (Ok(b"2".to_vec()), Ok(b"3".to_vec())));
+    dom0.write("/local/domain/1/a", b"4");
+    assert_eq!(guest.event(), Ok(Event::new("a", "t")));
+}
+
+#[test]
+fn to_the_c_daemon_and_back() {
+    let scene = Scene::with_args(&["--keep", "5"], &[1, 2]);
+    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
+    write(&mut guest, "a", b"1").unwrap();
+    guest.watch("a", "t");
+    set_perms(&mut dom0, "/local/domain/1/a", &["n1", "r2"]);
+    let c = format!("{}/xenstored", tools::XEN_BIN);
+
+    live_update(&scene, &mut dom0, &c);
+
+    assert_eq!(guest.read("a"), Ok(b"1".to_vec()), "{}", scene.log());
+    assert_eq!(perms(&mut dom0, "/local/domain/1/a"), Ok("n1 r2".into()));
+    dom0.write("/local/domain/1/a", b"2");
+    assert_eq!(guest.event(), Ok(Event::new("a", "t")));
+    let exe = std::fs::read_link(format!("/proc/{}/exe", scene.pid())).unwrap();
+    assert_eq!(exe.to_str().unwrap(), c);
+
+    live_update(&scene, &mut dom0, our_binary().to_str().unwrap());
+
+    assert_eq!(guest.read("a"), Ok(b"2".to_vec()), "{}", scene.log());
+    dom0.write("/local/domain/1/a", b"3");
+    assert_eq!(guest.event(), Ok(Event::new("a", "t")));
+    scene.destroy(2);
+}
+
+#[test]
+fn an_open_transaction_holds_up_the_c_daemon_until_it_is_forced() {
+    let scene = Scene::with_args(&["--keep", "5"], &[1]);
+    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
+    let id = guest.start_transaction();
+    let c = format!("{}/xenstored", tools::XEN_BIN);
+    let mut say = |words: &[&str]| {
+        let reply = ask(&mut dom0, Op::Control, words).unwrap();
+        String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
+    };
+    assert_eq!(say(&["live-update", "-f", &c]), "OK");
+    assert_eq!(say(&["live-update", "-s", "-t", "9"]), "BUSY");
+    let refused = say(&["live-update", "-s", "-t", "0"]);
+    assert!(refused.starts_with("Domains with long running transactions:\nDomain 1: "), "{refused}");
+    assert_eq!(guest.request_in(id, Op::Write, b"a\x001"), Ok(OK.to_vec()), "all goes on");
+    assert_eq!(say(&["live-update", "-f", &c]), "OK");
+    assert_eq!(say(&["live-update", "-s", "-t", "0", "-F"]), "OK");
+    assert_eq!(guest.request_in(id, Op::Write, b"a\x001"), Err("ENOENT".into()));
+}
+
+#[test]
+fn a_new_program_that_cannot_go_on_changes_nothing() {
+    let mut scene = Scene::with_args(&["--keep", "5"], &[1]);
+    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
+    write(&mut guest, "a", b"1").unwrap();
+    let broken = scene.host.dir().join("broken");
+    std::fs::write(&broken, "#!/bin/sh\necho xenstored-rs\ntest \"$1\" = --help\n").unwrap();
+    std::fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut say = |words: &[&str]| {
+        let reply = ask(&mut dom0, Op::Control, words).unwrap();
+        String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
+    };
+    assert_eq!(say(&["live-update", "-f", broken.to_str().unwrap()]), "OK");
+    assert!(say(&["live-update", "-s"]).starts_with("The new binary cannot go on"));
+    let junk = scene.host.dir().join("junk");
+    std::fs::write(&junk, "neither").unwrap();
+    std::fs::set_permissions(&junk, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(say(&["live-update", "-f", junk.to_str().unwrap()]), "OK");
+    assert_eq!(say(&["live-update", "-s"]), "Error activating new binary.");
+    assert_eq!(guest.read("a"), Ok(b"1".to_vec()));
+    scene.add(7);
+    scene.destroy(7);
+    scene.assert_alive();
 }

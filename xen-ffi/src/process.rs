@@ -5,7 +5,7 @@
 use std::{
     ffi::OsString,
     fs, io,
-    os::fd::{FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 /// Which process this is after [`fork`].
@@ -62,6 +62,17 @@ pub fn duplicate_inherited(fd: i32) -> io::Result<OwnedFd> {
         made if made >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Bytes that were sent into a socket and not yet read at its other end, as the kernel accounts for them.
+///
+/// # Errors
+/// For what is no socket.
+pub fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and the kernel writes one int.
+    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if told == 0 { Ok(u64::try_from(bytes).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Closes a descriptor that this process was started with, and that nothing in it owns.

@@ -189,6 +189,12 @@ impl Ring {
         self.page.write_u32(offset::FEATURES, features);
     }
 
+    /// What the guest was told that the server can do.
+    #[must_use]
+    pub fn features(&self) -> u32 {
+        self.page.read_u32(offset::FEATURES)
+    }
+
     /// Whether a fresh start is wanted. Any value of the word but 0 says so.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {

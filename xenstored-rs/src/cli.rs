@@ -38,6 +38,10 @@ pub enum Command {
     Help,
     /// Print name and version and exit with status 0.
     Version,
+    /// Exit with status 0.
+    Nothing,
+    /// See whether a daemon with these options could go on with the journal that is there.
+    CheckState(Box<Options>),
     /// Print a log of the journal for a person and exit.
     DumpJournal(PathBuf),
     /// Run as the store daemon.
@@ -184,6 +188,8 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// `--no-journal`: nothing outlives the daemon.
     pub no_journal: bool,
+    /// `--check-state`: only see whether the journal that is there can be gone on with.
+    pub check_state: bool,
     /// `-R`: begin with a fresh store, whatever an earlier daemon left.
     pub no_recovery: bool,
     /// `--keep`: how long sockets and event channels are kept after a stop; none is no keeper at all.
@@ -215,6 +221,7 @@ impl Default for Options {
             privileged_domid: 0,
             state_dir: None,
             no_journal: false,
+            check_state: false,
             no_recovery: false,
             keep: Some(KEEP),
             take_over: None,
@@ -283,6 +290,7 @@ where
         match step(&mut parser, &mut options) {
             Ok(Step::Option) => {}
             Ok(Step::Command(command)) => return Ok(command),
+            Ok(Step::End) if options.check_state => return Ok(Command::CheckState(options)),
             Ok(Step::End) => return Ok(Command::Run(options)),
             Err(error) if options.take_over.is_some() => options.remarks.push(format!("passed over: {error}")),
             Err(error) => return Err(error),
@@ -304,6 +312,10 @@ enum Step {
 fn step(parser: &mut lexopt::Parser, options: &mut Options) -> Result<Step, CliError> {
     let Some(argument) = parser.next().map_err(refused)? else { return Ok(Step::End) };
     match argument {
+        // oxenstored tries out so whether its arguments are taken, and takes any output for a complaint.
+        Short('H') | Long("help") if options.take_over == Some(TakeOver::Oxenstored) => {
+            return Ok(Step::Command(Command::Nothing));
+        }
         Short('H') | Long("help") => return Ok(Step::Command(Command::Help)),
         Long("version") => return Ok(Step::Command(Command::Version)),
         Short('D') | Long("no-domain-init") => options.mode = Mode::SocketsOnly,
@@ -313,6 +325,7 @@ fn step(parser: &mut lexopt::Parser, options: &mut Options) -> Result<Step, CliE
         Short('K') | Long("keep-orphans") => options.keep_orphans = true,
         Short('R') | Long("no-recovery") => options.no_recovery = true,
         Long("state-dir") => options.state_dir = Some(file(parser, "--state-dir")?),
+        Long("check-state") => options.check_state = true,
         Long("no-journal") => options.no_journal = true,
         Long("keep") => {
             let seconds = number(parser, "--keep", TIMEOUT_MAX_SECONDS)?;

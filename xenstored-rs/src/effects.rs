@@ -168,7 +168,9 @@ impl Effects {
                 Err(XsError::Inval)
             }
             // Answered by the loop, which has the figures and the host.
-            Question::Turns | Question::Exist(_) | Question::Report { .. } => Err(XsError::Io),
+            Question::Turns | Question::LiveUpdate(_) | Question::Exist(_) | Question::Report { .. } => {
+                Err(XsError::Io)
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use crate::guests::{Guests, HostError};
 use crate::journal::{Compaction, HostPorts, Journaled, READ_SIZE, RingPosition, ShellState};
 use crate::keeper::{Key, Link};
 use crate::keeping::{Keeping, Orders};
+use crate::live_update::LiveUpdate;
 use crate::signals::{Signal, Signals};
 use crate::take_over::Taken;
 use crate::ticker::Ticker;
@@ -57,6 +58,10 @@ const HEAP_WORTH: usize = 4 << 20;
 /// How long after that, so that it does not happen while much is still freed.
 const HEAP_CALM: Duration = Duration::from_secs(1);
 
+mod replacement;
+
+pub(crate) use replacement::Identity;
+
 /// How accepting goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepting {
@@ -88,6 +93,12 @@ pub(crate) struct EventLoop {
     /// Rings and event channels, where domains are served.
     guests: Option<Guests>,
     compaction: Compaction,
+    /// Live updates.
+    update: LiveUpdate,
+    /// What this daemon is, where another may be executed in its place.
+    identity: Option<Identity>,
+    /// How things are kept, for a keeper that is started later.
+    orders: Option<Orders>,
     /// What is kept beyond the death of this process, where it is.
     keeping: Option<Keeping>,
     /// Clients that send no more, until all that they sent is served.
@@ -124,6 +135,9 @@ impl EventLoop {
             guests: None,
             keeping: None,
             compaction: Compaction::default(),
+            update: LiveUpdate::default(),
+            identity: None,
+            orders: None,
             ended: Vec::new(),
             accepting: Accepting::Due,
             exhausted: false,
@@ -577,6 +591,7 @@ impl EventLoop {
     fn perform_one(&mut self, effect: Effect) {
         match effect {
             Effect::Close { conn, reason } => self.give_up(conn, &reason),
+            Effect::Ask { conn, question: Question::LiveUpdate(words) } => self.live_update(conn, &words),
             Effect::Ask { conn, question: Question::Turns } => {
                 let mut report = self.turns.report().into_bytes();
                 report.push(0);
@@ -694,6 +709,7 @@ impl EventLoop {
     /// If the kernel has no descriptors left.
     pub(crate) fn keep_with(&mut self, orders: Orders, link: Option<Link>) -> io::Result<()> {
         let held = link.is_some();
+        self.orders = Some(orders.clone());
         self.keeping = Some(Keeping::new(orders, KEEPER, link, self.poll.registry()));
         // A keeper that was there before holds the clients that are there already.
         self.clients.iter_mut().flatten().for_each(|client| client.kept = held);

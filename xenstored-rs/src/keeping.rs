@@ -137,6 +137,21 @@ impl Keeping {
         }
     }
 
+    /// Waits until the keeper has taken in all that it was told.
+    ///
+    /// # Errors
+    /// Where it is gone, or does not come to it in time.
+    pub(crate) fn settle(&self, patience: Duration) -> io::Result<()> {
+        self.link.as_ref().map_or(Err(io::ErrorKind::NotConnected.into()), |link| link.settle(patience))
+    }
+
+    /// Sends the keeper away with all that it holds.
+    pub(crate) fn dismiss(self) {
+        if let Some(Err(error)) = self.link.map(Link::dismiss) {
+            warn!(%error, "the keeper may stay");
+        }
+    }
+
     /// The daemon is about to end, and means it. True where a keeper holds what there is from then on.
     pub(crate) fn stopping(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.stopping().is_ok())

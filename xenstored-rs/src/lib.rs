@@ -14,6 +14,7 @@ mod journal;
 mod keeper;
 mod keeping;
 mod listener;
+mod live_update;
 pub mod logging;
 pub mod notify;
 pub mod pid_file;

@@ -12,7 +12,7 @@ use crate::cli::{self, Command, Mode, Options};
 use crate::cli_help;
 use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
-use crate::event_loop::EventLoop;
+use crate::event_loop::{EventLoop, Identity};
 use crate::journal::{self, Start};
 use crate::keeper::{self, Kept, Link, LinkError};
 use crate::keeping::Orders;
@@ -82,6 +82,8 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     let options = match cli::parse(&arguments) {
         Ok(Command::Help) => return print(cli_help::help()),
         Ok(Command::Version) => return print(&cli_help::version()),
+        Ok(Command::Nothing) => return ExitCode::SUCCESS,
+        Ok(Command::CheckState(options)) => return check_state(&options),
         Ok(Command::DumpJournal(file)) => return dump_journal(&file),
         Ok(Command::Run(options)) => options,
         Err(error) => return fail(USAGE, &error.to_string()),
@@ -111,6 +113,15 @@ fn print(text: &str) -> ExitCode {
 fn fail(status: u8, message: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "xenstored-rs: {message}");
     ExitCode::from(status)
+}
+
+/// Tells whether a daemon with these options could go on with the journal that is there, which is not touched.
+fn check_state(options: &Options) -> ExitCode {
+    let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref());
+    match files.map_err(Stop::from).and_then(|files| Ok(journal::check(options, &files, &config(options))?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop { message, .. }) => fail(FAILED, &message),
+    }
 }
 
 /// Prints a file of a journal.
@@ -180,6 +191,8 @@ struct Prepared {
     keeper: Option<Orders>,
     /// The keeper of before.
     link: Option<Link>,
+    /// What another daemon needs to follow this one.
+    identity: Identity,
 }
 
 /// Everything that must work before anybody is served.
@@ -250,21 +263,30 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
     events.serve_sockets(listener).map_err(cannot_start)?;
     let keeper = keeper_orders(options, arguments, files);
     info!(socket = %files.socket.display(), "listening");
-    Ok(Prepared { pid_file, socket, events, keeper, link })
+    Ok(Prepared { pid_file, socket, events, keeper, link, identity: identity(arguments, files) })
+}
+
+/// What another daemon needs to follow this one.
+fn identity(arguments: &[OsString], files: &RunDir) -> Identity {
+    Identity { arguments: without_take_over(arguments), run_dir: files.run_dir.clone() }
+}
+
+/// Arguments for a daemon that takes over nothing.
+fn without_take_over(arguments: &[OsString]) -> Vec<OsString> {
+    let of_take_over = ["-U", "--live-update", "--live", "--restart"];
+    arguments.iter().filter(|word| !of_take_over.iter().any(|name| word == name)).cloned().collect()
 }
 
 /// How descriptors are kept, if they are.
 fn keeper_orders(options: &Options, arguments: &[OsString], files: &RunDir) -> Option<Orders> {
     let wait = options.keep.filter(|_| !options.no_journal)?;
     // A daemon that the keeper starts finds the journal, whatever this one was started for.
-    let of_take_over = ["-U", "--live-update", "--live", "--restart"];
-    let arguments = arguments.iter().filter(|word| !of_take_over.iter().any(|name| word == name));
     Some(Orders {
         socket: keeper::socket_path(&files.run_dir),
         store: files.socket.clone(),
         wait,
         program: std::env::current_exe().unwrap_or_else(|_| "xenstored-rs".into()),
-        arguments: arguments.cloned().collect(),
+        arguments: without_take_over(arguments),
     })
 }
 
@@ -293,12 +315,12 @@ fn put_in_place(
     events.serve_sockets(listener).map_err(cannot_start)?;
     take_over::finish(&taken.state, taken.file());
     let keeper = keeper_orders(options, arguments, files);
-    Ok(Prepared { pid_file, socket, events, keeper, link: None })
+    Ok(Prepared { pid_file, socket, events, keeper, link: None, identity: identity(arguments, files) })
 }
 
 /// Reports readiness and serves until the end.
 fn serve(options: &Options, prepared: Prepared, readiness: Readiness, notifier: &Notifier) -> ExitCode {
-    let Prepared { pid_file, socket, mut events, keeper, link } = prepared;
+    let Prepared { pid_file, socket, mut events, keeper, link, identity } = prepared;
     if options.no_fork && options.output_pid {
         print(&format!("{}\n", std::process::id()));
     }
@@ -317,6 +339,7 @@ fn serve(options: &Options, prepared: Prepared, readiness: Readiness, notifier: 
     {
         warn!(%error, "event channels are not kept");
     }
+    events.set_identity(identity, options.take_over.is_some());
     let ran = events.run();
     let kept = events.stopping();
     if let Err(error) = notifier.stopping() {

@@ -99,6 +99,8 @@ pub enum Question {
         /// The file.
         file: Option<Vec<u8>>,
     },
+    /// `live-update` with its arguments: another program is to be executed in this one's place.
+    LiveUpdate(Vec<Vec<u8>>),
     /// `turns`: how long the turns of the loop took.
     Turns,
 }

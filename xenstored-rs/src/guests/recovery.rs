@@ -4,14 +4,14 @@
 //! the streams stood at the last record; what the page says beyond that was done by the call that the death cut off.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use mio::{Registry, Token};
 use tracing::{info, warn};
 use xen_ffi::Port;
 use xen_ffi::domain_state::UniqueId;
-use xen_ffi::event_channel::{BoundPort, EventChannels};
+use xen_ffi::event_channel::{BoundPort, EventChannels, Virq};
 use xen_ffi::ring::{Indices, Ring};
 use xen_ffi::xen_files::{RING_FILE, map_own_ring};
 use xenstore_core::migration::Peer;
@@ -201,12 +201,45 @@ impl Guests {
         ShellState::encode(started, self.ports(), guests.map(|guest| (guest.conn, guest.reach, position(&guest.ring))))
     }
 
+    /// How a guest is reached.
+    pub(crate) fn reach(&self, domid: DomId) -> Option<Reach> {
+        let conn = self.by_domid.get(&domid)?;
+        self.guests.get(conn.index())?.as_ref().map(|guest| guest.reach)
+    }
+
+    /// Offers some features to no guest any more.
+    pub(crate) fn withdraw(&self, features: u32) {
+        for guest in self.guests.iter().flatten() {
+            guest.ring.set_features(guest.ring.features() & !features);
+        }
+    }
+
+    /// Offers each guest what it is to be offered.
+    pub(crate) fn advertise(&mut self, engine: &Journaled) {
+        for guest in self.guests.iter().flatten() {
+            guest.ring.set_features(engine.features(guest.domid));
+        }
+        if self.virq.is_none() {
+            self.virq = self.channels.bind_virq(Virq::DOMAIN_STATE).ok();
+        }
+    }
+
+    /// Unbinds what another daemon binds itself, and tells the descriptor of all that stays bound.
+    pub(crate) fn prepare_handover(&mut self) -> i32 {
+        self.virq = None;
+        self.channels.as_fd().as_raw_fd()
+    }
+
+    /// The descriptor of the event channels.
+    pub(crate) fn channels_fd(&self) -> BorrowedFd<'_> {
+        self.channels.as_fd()
+    }
+
     /// A second descriptor of the event channels, to be kept beyond this process.
     ///
     /// # Errors
     /// If the kernel has no descriptors left.
     pub(crate) fn channels(&self) -> io::Result<OwnedFd> {
-        use std::os::fd::AsFd;
         self.channels.as_fd().try_clone_to_owned()
     }
 }

@@ -159,6 +159,11 @@ impl Journaled {
         turn.continues = false;
     }
 
+    /// Whether what happens is written into a journal.
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.log.is_kept()
+    }
+
     /// Whether the journal has become so long that it should be made short.
     pub(crate) fn wants_compaction(&self) -> bool {
         self.log.len() >= LONG || self.urgent || self.given_up.is_some()
@@ -266,7 +271,7 @@ impl Journaled {
     }
 
     /// Gives the journal up: what it tells would be an old store by and by, so it goes.
-    fn abandon(&mut self, why: &str) {
+    pub(crate) fn abandon(&mut self, why: &str) {
         error!(why, "the journal cannot be written; until it can, the death of the daemon loses the store");
         if let Some(directory) = self.directory.take() {
             clear(&directory);

@@ -11,5 +11,5 @@ mod state;
 pub(crate) use compaction::Compaction;
 pub(crate) use journaled::{Journaled, READ_SIZE};
 pub(crate) use record::{HostPorts, Reach, RingPosition};
-pub(crate) use start::{Start, dump, start, start_with};
+pub(crate) use start::{Start, check, dump, start, start_with};
 pub(crate) use state::ShellState;

@@ -1,12 +1,12 @@
 //! From the journal of a daemon that is gone to the engine as it was.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing::{info, warn};
 use xenstore_core::{ConnId, Engine, ImageError, Time};
-use xenstore_journal::{Directory, Image, Log, Plan};
+use xenstore_journal::{Directory, Image, Log, LogFile, Plan, Records, Suspect};
 
 use super::record::{Record, RingPosition};
 use super::state::ShellState;
@@ -72,8 +72,22 @@ pub(crate) fn recover(directory: &Directory) -> Result<Option<Recovered>, Recove
     found.plan.map(|plan| follow(directory, &plan)).transpose()
 }
 
-fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError> {
-    let mut past = match plan.image {
+/// As [`recover`], without writing anything, and with nothing but the shell's part to show for it.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn look_through(directory: &Directory) -> Result<Option<ShellState>, RecoveryError> {
+    let Some(plan) = directory.newest()?.plan else { return Ok(None) };
+    let mut past = read_image(directory, &plan)?;
+    for &number in &plan.logs {
+        let log = LogFile::open(directory, number)?;
+        replay(log.path(), number, log.records(), None, &mut past)?;
+    }
+    Ok(past.map(|(_, state)| state))
+}
+
+fn read_image(directory: &Directory, plan: &Plan) -> Result<Past, RecoveryError> {
+    Ok(match plan.image {
         Some(number) => {
             let image = Image::open(directory, number)?;
             let (shell, engine) = split(image.content()).ok_or(RecoveryError::Shell { number })?;
@@ -82,13 +96,29 @@ fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError
             Some((engine, state))
         }
         None => None,
-    };
+    })
+}
+
+fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError> {
+    let mut past = read_image(directory, plan)?;
     let mut replayed = 0usize;
     let mut last = None;
     for &number in &plan.logs {
         // The last one gets a record of the call that the death cut off, so it is opened to be written.
         let log = Log::open(directory, number)?;
-        replayed += replay(&log, &mut past)?;
+        let suspect = log.count_death().filter(|suspect| suspect.deaths >= DEATHS);
+        let seen = replay(log.path(), number, log.records(), suspect, &mut past)?;
+        replayed += seen.records;
+        // Turns that left no record moved rings all the same.
+        if let Some((_, state)) = &mut past {
+            for (conn, at) in &mut state.positions {
+                let kept = log.position(conn.number());
+                let newer = kept.filter(|kept| seen.rings.get(conn).is_none_or(|&seen| kept.at > seen));
+                if let Some(kept) = newer {
+                    *at = RingPosition::from_word(kept.value);
+                }
+            }
+        }
         last = Some(log);
     }
     let (Some(log), Some((mut engine, state))) = (last, past) else {
@@ -109,22 +139,37 @@ fn split(content: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)
 }
 
-/// Makes the calls that a log tells of; returns how many.
-fn replay(log: &Log, past: &mut Option<(Engine, ShellState)>) -> Result<usize, RecoveryError> {
-    let mut count = 0;
-    let mut seen: BTreeMap<ConnId, u64> = BTreeMap::new();
-    let suspect = log.count_death().filter(|suspect| suspect.deaths >= DEATHS);
-    for record in log.records() {
+/// What the journal told so far.
+type Past = Option<(Engine, ShellState)>;
+
+/// What was seen in a log.
+#[derive(Debug, Default)]
+struct Seen {
+    records: usize,
+    /// Where the last record of each ring stands that tells its position.
+    rings: BTreeMap<ConnId, u64>,
+}
+
+/// Makes the calls that the records of a log tell of.
+fn replay(
+    path: &Path,
+    number: u64,
+    records: Records<'_>,
+    suspect: Option<Suspect>,
+    past: &mut Past,
+) -> Result<Seen, RecoveryError> {
+    let mut seen = Seen::default();
+    for record in records {
         let record = record?;
-        let damaged = |what| RecoveryError::Record { path: log.path().into(), offset: record.offset, what };
+        let damaged = |what| RecoveryError::Record { path: path.into(), offset: record.offset, what };
         let call = Record::decode(record.kind, record.payload).ok_or_else(|| damaged("a record of no known kind"))?;
         let conn = ConnId::from_number(record.conn);
+        seen.records += 1;
         if let Record::Began(image) = call {
             if past.is_some() {
                 return Err(damaged("a beginning that is not at the beginning"));
             }
-            let engine =
-                Engine::restore(image).map_err(|source| RecoveryError::Image { number: log.number(), source })?;
+            let engine = Engine::restore(image).map_err(|source| RecoveryError::Image { number, source })?;
             *past = Some((engine, ShellState::default()));
             continue;
         }
@@ -133,27 +178,18 @@ fn replay(log: &Log, past: &mut Option<(Engine, ShellState)>) -> Result<usize, R
             engine.refuse(suspect.number);
         }
         engine.set_now(Time(Duration::from_nanos(record.time)));
-        if let Record::Taken(..) | Record::Put(..) | Record::Rebound(..) = call {
-            seen.insert(conn, record.offset);
-        }
-        if let Record::Introduced(reach, _) = call {
-            state.replay(engine, conn, call).map_err(damaged)?;
-            if let Some(conn) = engine.guest_connection(reach.domid) {
-                seen.insert(conn, record.offset);
+        let introduced = match &call {
+            Record::Introduced(reach, _) => Some(reach.domid),
+            Record::Taken(..) | Record::Put(..) | Record::Rebound(..) | Record::Reconnected => {
+                seen.rings.insert(conn, record.offset);
+                None
             }
-        } else {
-            state.replay(engine, conn, call).map_err(damaged)?;
-        }
-        count += 1;
-    }
-    // Turns that left no record moved rings all the same.
-    if let Some((_, state)) = past {
-        for (conn, at) in &mut state.positions {
-            let newer = log.position(conn.number()).filter(|kept| seen.get(conn).is_none_or(|&seen| kept.at > seen));
-            if let Some(kept) = newer {
-                *at = RingPosition::from_word(kept.value);
-            }
+            _ => None,
+        };
+        state.replay(engine, conn, call).map_err(damaged)?;
+        if let Some(conn) = introduced.and_then(|domid| engine.guest_connection(domid)) {
+            seen.rings.insert(conn, record.offset);
         }
     }
-    Ok(count)
+    Ok(seen)
 }

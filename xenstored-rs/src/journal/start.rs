@@ -9,7 +9,7 @@ use xenstore_journal::{Directory, Log, LogFile, Record as Written};
 
 use super::journaled::{Journaled, WRITER};
 use super::record::Record;
-use super::recovery::{Recovered, RecoveryError, recover};
+use super::recovery::{Recovered, RecoveryError, look_through, recover};
 use super::settings::{self, Unchangeable};
 use super::state::ShellState;
 use crate::cli::Options;
@@ -74,6 +74,23 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
     }
     let journaled = begin(Engine::new(config.clone()), directory, config)?;
     Ok(Start { journaled, past: None })
+}
+
+/// Sees whether the journal that is there can be gone on with, without touching it: its daemon may be at work. No
+/// journal is good too.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn check(options: &Options, files: &RunDir, config: &Config) -> Result<(), StartError> {
+    let place = place(options, files);
+    if options.no_journal || !place.exists() {
+        return Ok(());
+    }
+    let directory = Directory::open(&place).map_err(RecoveryError::from)?;
+    if let Some(state) = look_through(&directory)? {
+        settings::check(&state.started, config)?;
+    }
+    Ok(())
 }
 
 /// Begins a journal with an engine that came from elsewhere; an old journal is of no use then.

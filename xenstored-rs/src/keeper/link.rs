@@ -6,13 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair};
 
 use super::message::{Key, Message, Received, receive, send};
 use super::process::{ARGUMENT, command_line};
+
+/// Between two looks at whether the keeper has read everything, which nothing announces.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a keeper that is sent away may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,6 +73,11 @@ pub(crate) fn fetch(socket: &Path) -> Result<(Link, Kept), LinkError> {
     Ok((Link { socket: link, child: None }, kept))
 }
 
+/// Bytes that were sent and are not read at the other end.
+fn outstanding(socket: &OwnedFd) -> io::Result<u64> {
+    xen_ffi::process::unread_bytes(socket.as_fd())
+}
+
 fn knock(path: &Path) -> io::Result<OwnedFd> {
     let link = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     connect(&link, &SocketAddrUnix::new(path)?)?;
@@ -125,6 +133,22 @@ impl Link {
     /// As [`Link::keep`].
     pub(crate) fn stopping(&self) -> io::Result<()> {
         send(&self.socket, Message::Stopping, None)
+    }
+
+    /// Waits until the keeper has taken all that was sent to it.
+    ///
+    /// # Errors
+    /// If it does not in time.
+    pub(crate) fn settle(&self, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        // What is sent is taken from this end's account as it is read at the other.
+        while outstanding(&self.socket)? > 0 {
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Sends the keeper away with all that it holds, and waits until it has let go.

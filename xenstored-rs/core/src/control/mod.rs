@@ -24,6 +24,11 @@ struct Command {
 /// Every command, in the order in which `help` names them.
 const COMMANDS: &[Command] = &[
     Command { name: "check", arguments: "", handler: check },
+    Command {
+        name: "live-update",
+        arguments: "[-c <cmdline>] [-F] [-t <timeout>] [-v <version>] <file>",
+        handler: live_update,
+    },
     Command { name: "log", arguments: "[on|off|+<switch>|-<switch>]", handler: log },
     Command { name: "logfile", arguments: "<file>", handler: logfile },
     Command { name: "memreport", arguments: "[<file>]", handler: memreport },
@@ -90,6 +95,13 @@ fn print(engine: &mut Engine, _request: &Request<'_>, arguments: &[&[u8]], out: 
     let [text] = arguments else { return Err(XsError::Inval.into()) };
     engine.effects.push_back(Effect::Note(Note::Print(text.to_vec())));
     ok(out)
+}
+
+fn live_update(engine: &mut Engine, request: &Request<'_>, arguments: &[&[u8]], _out: &mut Vec<u8>) -> Outcome {
+    if arguments.is_empty() {
+        return Err(XsError::Inval.into());
+    }
+    ask(engine, request, Question::LiveUpdate(arguments.iter().map(|word| word.to_vec()).collect()))
 }
 
 fn turns(engine: &mut Engine, request: &Request<'_>, arguments: &[&[u8]], _out: &mut Vec<u8>) -> Outcome {

@@ -64,6 +64,11 @@ impl Stored for Question {
                 file.iter().for_each(|file| out.bytes(file));
             }
             Self::Turns => out.byte(6),
+            Self::LiveUpdate(words) => {
+                out.byte(7);
+                out.count(words.len());
+                words.iter().for_each(|word| out.bytes(word));
+            }
         }
     }
 
@@ -78,6 +83,10 @@ impl Stored for Question {
             4 => Self::LogFile(input.bytes()?.to_vec()),
             5 => Self::Report { file: bool::restore(input)?.then(|| input.bytes().map(<[u8]>::to_vec)).transpose()? },
             6 => Self::Turns,
+            7 => {
+                let count = input.count()?;
+                Self::LiveUpdate((0..count).map(|_| input.bytes().map(<[u8]>::to_vec)).collect::<Result<_, _>>()?)
+            }
             _ => return Err(input.wrong("a question")),
         })
     }
