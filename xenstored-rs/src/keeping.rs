@@ -142,7 +142,7 @@ impl Keeping {
     /// # Errors
     /// Where it is gone, or does not come to it in time.
     pub(crate) fn settle(&self, patience: Duration) -> io::Result<()> {
-        self.link.as_ref().map_or(Err(io::ErrorKind::NotConnected.into()), |link| link.settle(patience))
+        self.link.as_ref().ok_or(io::ErrorKind::NotConnected)?.settle(patience)
     }
 
     /// Sends the keeper away with all that it holds.
