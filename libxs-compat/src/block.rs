@@ -1,7 +1,7 @@
 //! Memory that the caller frees: one block from `malloc` for each result, laid out as the C library does.
 
 use crate::guard::Failure;
-use crate::xs_permissions;
+use crate::{nul, xs_permissions};
 use libc::{c_char, c_void};
 use nix::errno::Errno;
 use std::ptr::NonNull;
@@ -55,16 +55,17 @@ impl Block {
     /// Pointers to strings, and the strings behind them; how many is told as well. Bytes behind the last NUL are kept
     /// but not pointed to.
     pub(crate) fn of_strings(strings: &[u8]) -> Result<(Self, usize), Failure> {
-        let count = strings.iter().filter(|&&byte| byte == 0).count();
+        let count = nul::count(strings);
         let table = count.saturating_mul(size_of::<*mut c_char>());
         let mut block = Self::new(table.saturating_add(strings.len()))?;
         block.put_bytes(table, strings);
-        let mut string = table;
-        for (slot, name) in strings.split_inclusive(|&byte| byte == 0).take(count).enumerate() {
-            let pointer = block.start.as_ptr().wrapping_add(string).cast::<c_char>();
-            block.put(slot.saturating_mul(size_of::<*mut c_char>()), pointer);
-            string = string.saturating_add(name.len());
-        }
+        let first = block.start.as_ptr().wrapping_add(table);
+        let (mut slot, mut string) = (0usize, first);
+        nul::each(strings, |nul| {
+            block.put(slot, string.cast::<c_char>());
+            slot = slot.wrapping_add(size_of::<*mut c_char>());
+            string = first.wrapping_add(nul).wrapping_add(1);
+        });
         Ok((block, count))
     }
 

@@ -12,10 +12,11 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
+use xenstore_client::Error;
 use xenstore_client::link::{Link, Numbering, Opener, Setup};
+use xenstore_client::place::{self, Full};
 use xenstore_client::platform::Monitor;
 use xenstore_client::transport::Transport;
-use xenstore_client::{Error, place};
 
 /// What xentoolcore keeps of each handle that can be confined (`xentoolcore_internal.h`).
 #[repr(C)]
@@ -65,10 +66,11 @@ impl xs_handle {
     /// Opens a connection as the environment says.
     pub(crate) fn open(flags: c_ulong) -> Result<*mut Self, Failure> {
         let descriptor = Arc::new(AtomicI32::new(-1));
-        let until = seconds("XENSTORE_WAIT").map(|patience| Instant::now().checked_add(patience));
+        let until = seconds("XENSTORE_WAIT").and_then(|patience| Instant::now().checked_add(patience));
+        let full = if until.is_some() { Full::Fail } else { Full::Wait };
         let transport = loop {
-            match connect(&descriptor) {
-                Err(Error::Unreachable(_)) if until.flatten().is_some_and(|until| Instant::now() < until) => {
+            match connect(&descriptor, full) {
+                Err(Error::Unreachable(_)) if until.is_some_and(|until| Instant::now() < until) => {
                     std::thread::sleep(PAUSE);
                 }
                 done => break done?,
@@ -78,7 +80,7 @@ impl xs_handle {
         let reconnects = wanted || flags & XS_OPEN_RECONNECT != 0;
         let opener = reconnects.then(|| {
             let descriptor = Arc::clone(&descriptor);
-            Opener::new(move || connect(&descriptor))
+            Opener::new(move || connect(&descriptor, Full::Fail))
         });
         let setup = Setup { numbering: Numbering::None, opener };
         let handle = Box::into_raw(Box::new(Self {
@@ -137,8 +139,8 @@ pub(crate) unsafe fn handle<'a>(handle: *mut xs_handle) -> Result<&'a xs_handle,
 }
 
 /// Connects to the daemon and notes the descriptor.
-fn connect(descriptor: &AtomicI32) -> Result<Arc<dyn Transport>, Error> {
-    let transport = place::open_first(&place::candidates())?;
+fn connect(descriptor: &AtomicI32, full: Full) -> Result<Arc<dyn Transport>, Error> {
+    let transport = place::open_first(&place::candidates(), full)?;
     descriptor.store(transport.as_fd().as_raw_fd(), Ordering::Relaxed);
     Ok(transport)
 }

@@ -18,6 +18,7 @@ pub mod capi;
 mod events;
 mod guard;
 mod handle;
+mod nul;
 mod pthread;
 mod text;
 

@@ -5,7 +5,7 @@
 //! that of one moment.
 
 use crate::error::Error;
-use xenstore_wire::{Op, XsError};
+use xenstore_wire::{Op, PAYLOAD_MAX, XsError};
 
 /// Times that a list may change while it is read before it is read in a transaction, where it cannot change, and
 /// before we give up where there is none to be had.
@@ -28,6 +28,18 @@ pub trait Requests {
         parts: &[&[u8]],
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Error>;
+
+    /// Makes several requests of one type in a row, and hands their answers over in that order.
+    ///
+    /// # Errors
+    /// The first error of all.
+    fn request_all(
+        &self,
+        op: Op,
+        transaction: Option<&Self::Transaction>,
+        payloads: &[Vec<u8>],
+        take: impl FnMut(&[u8]),
+    ) -> Result<(), Error>;
 
     /// Opens a transaction, unless the caller is in one or it cannot be had.
     fn start(&self) -> Option<Self::Transaction>;
@@ -76,49 +88,102 @@ fn read_parts(requests: &impl Requests, path: &[u8]) -> Result<Vec<u8>, Error> {
     Err(Error::Refused(XsError::Again))
 }
 
-/// Reads a list part by part; `None` when it changed meanwhile.
+/// Bytes between the beginnings of two parts that are asked for at once. A part holds whole names, and is longer than
+/// this unless names are very long.
+const STRIDE: usize = PAYLOAD_MAX - 256;
+
+/// Parts that are asked for at once, at first and at most.
+const FIRST_PARTS: usize = 4;
+const MOST_PARTS: usize = 32;
+
+/// Reads a list in parts; `None` when it changed meanwhile.
+///
+/// A part may begin anywhere, so that several are asked for at once, and overlap.
 fn read_whole<Q: Requests>(
     requests: &Q,
     path: &[u8],
     transaction: Option<&Q::Transaction>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let mut names = Vec::new();
-    let mut generation: Option<Vec<u8>> = None;
+    let mut list = List { names: Vec::new(), generation: None, end: End::Open };
+    let mut count = FIRST_PARTS;
     loop {
-        let offset = names.len().to_string();
-        let parts = [path, b"\0", offset.as_bytes(), b"\0"];
-        let step = requests.request(Op::DirectoryPart, transaction, &parts, |payload| {
-            let Some(nul) = payload.iter().position(|&byte| byte == 0) else { return Step::Malformed };
-            let (now, part) = (&payload[..nul], &payload[nul + 1..]);
-            match &generation {
-                None => generation = Some(now.to_vec()),
-                Some(then) if then != now => return Step::Changed,
-                Some(_) => {}
+        let begin = list.names.len();
+        let offsets: Vec<_> = (0..count).map(|part| begin + part * STRIDE).collect();
+        let payload = |offset: &usize| [path, b"\0", offset.to_string().as_bytes(), b"\0"].concat();
+        let payloads: Vec<_> = offsets.iter().map(payload).collect();
+        let mut offsets = offsets.into_iter();
+        let read = requests.request_all(Op::DirectoryPart, transaction, &payloads, |payload| {
+            if let Some(offset) = offsets.next() {
+                list.add(offset, payload);
             }
-            // An empty string behind the last name says that it is the last.
-            let (last, part) = match part {
-                [] | [0] => (true, &part[..0]),
-                [.., 0, 0] => (true, &part[..part.len() - 1]),
-                _ => (false, part),
-            };
-            names.extend_from_slice(part);
-            if last { Step::Last } else { Step::More }
         });
-        match step {
-            Ok(Step::More) => {}
-            Ok(Step::Last) => return Ok(Some(names)),
-            Ok(Step::Changed) => return Ok(None),
-            Ok(Step::Malformed) => return Err(Error::Malformed("a part of a directory")),
-            Err(Error::Refused(XsError::NoSys)) => return Err(Error::Refused(XsError::TooBig)),
-            Err(error) => return Err(error),
+        match (read, list.end) {
+            (_, End::Changed) => return Ok(None),
+            (Err(Error::Refused(XsError::NoSys)), _) => return Err(Error::Refused(XsError::TooBig)),
+            (Err(error), _) => return Err(error),
+            (Ok(()), End::Reached) => return Ok(Some(list.names)),
+            (Ok(()), End::Malformed) => return Err(Error::Malformed("a part of a directory")),
+            (Ok(()), End::Open) if list.names.len() == begin => {
+                return Err(Error::Malformed("a part of a directory without a name"));
+            }
+            // Where parts are shorter than the stride, they are asked for one by one.
+            (Ok(()), End::Open) if list.names.len() < begin + count.min(2) * STRIDE => count = 1,
+            (Ok(()), End::Open) => count = (count * 2).min(MOST_PARTS),
         }
     }
 }
 
-/// What a part was.
-enum Step {
-    More,
-    Last,
+/// A list as far as it is known.
+struct List {
+    names: Vec<u8>,
+    generation: Option<Vec<u8>>,
+    end: End,
+}
+
+/// How far a list is known.
+#[derive(Clone, Copy)]
+enum End {
+    Open,
+    Reached,
     Changed,
     Malformed,
+}
+
+impl List {
+    /// Adds a part that begins at `offset`.
+    fn add(&mut self, offset: usize, payload: &[u8]) {
+        if !matches!(self.end, End::Open) {
+            return;
+        }
+        let Some(nul) = payload.iter().position(|&byte| byte == 0) else {
+            self.end = End::Malformed;
+            return;
+        };
+        let (generation, part) = (&payload[..nul], &payload[nul + 1..]);
+        match &self.generation {
+            None => self.generation = Some(generation.to_vec()),
+            Some(before) if before != generation => {
+                self.end = End::Changed;
+                return;
+            }
+            Some(_) => {}
+        }
+        // What is known of the part already; behind a gap, nothing of it can be used.
+        let Some(known) = self.names.len().checked_sub(offset) else { return };
+        // An empty string behind the last name says that it is the last.
+        let (last, part) = match part {
+            [] | [0] => (true, &part[..0]),
+            [.., 0, 0] => (true, &part[..part.len() - 1]),
+            _ => (false, part),
+        };
+        let (old, new) = part.split_at(known.min(part.len()));
+        if !self.names[offset..].starts_with(old) {
+            self.end = End::Malformed;
+            return;
+        }
+        self.names.extend_from_slice(new);
+        if last {
+            self.end = End::Reached;
+        }
+    }
 }

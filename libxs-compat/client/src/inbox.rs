@@ -5,8 +5,8 @@ use crate::transport::Transport;
 use std::time::Instant;
 use xenstore_wire::{HEADER_SIZE, Message, PAYLOAD_MAX, split_message};
 
-/// Bytes of room: one message of the greatest length, and as much again for the events around it.
-const ROOM: usize = 2 * (HEADER_SIZE + PAYLOAD_MAX);
+/// Bytes of room: a handful of messages of the greatest length, or some hundreds of events.
+const ROOM: usize = 8 * (HEADER_SIZE + PAYLOAD_MAX);
 
 /// Received bytes in the order they came. Whoever holds it is the one who receives.
 #[derive(Debug)]
@@ -31,7 +31,8 @@ impl Inbox {
     /// Why the connection is at its end.
     pub(crate) fn fill(&mut self, transport: &dyn Transport, until: Option<Instant>) -> Result<bool, Cause> {
         if self.buffer.is_empty() {
-            self.buffer.resize(ROOM, 0);
+            // Fresh from the system where possible: what is never used is then never there.
+            self.buffer = vec![0; ROOM];
         }
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);

@@ -134,6 +134,17 @@ impl directory::Requests for LongLists<'_> {
         self.0.client.call(op, transaction.copied().unwrap_or(self.0.tx_id), parts, take)
     }
 
+    fn request_all(
+        &self,
+        op: Op,
+        transaction: Option<&u32>,
+        payloads: &[Vec<u8>],
+        take: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let client = self.0.client;
+        client.link().request_all(op, transaction.copied().unwrap_or(self.0.tx_id), payloads, client.until(), take)
+    }
+
     fn start(&self) -> Option<u32> {
         let client = self.0.client;
         if self.0.tx_id == 0 { client.link().start_transaction(client.until()).ok() } else { None }

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::link::{Link, Numbering, Opener, Setup};
-use crate::place;
+use crate::place::{self, Full};
 use crate::transport::Transport;
 use crate::watch::Table;
 use std::path::PathBuf;
@@ -75,8 +75,9 @@ impl Options {
     pub fn open(self) -> Result<Client, Error> {
         let places = || self.place.as_ref().map_or_else(place::candidates, |path| vec![path.clone()]);
         let deadline = self.wait.map(|patience| Instant::now() + patience);
+        let full = if deadline.is_some() { Full::Fail } else { Full::Wait };
         let transport = loop {
-            match place::open_first(&places()) {
+            match place::open_first(&places(), full) {
                 Err(Error::Unreachable(_)) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {
                     thread::sleep(PAUSE);
                 }
@@ -86,7 +87,8 @@ impl Options {
         let opener = self.reconnect.then(|| {
             let place = self.place.clone();
             Opener::new(move || {
-                place::open_first(&place.as_ref().map_or_else(place::candidates, |path| vec![path.clone()]))
+                let places = place.as_ref().map_or_else(place::candidates, |path| vec![path.clone()]);
+                place::open_first(&places, Full::Fail)
             })
         });
         Ok(self.over_with(transport, opener))

@@ -3,12 +3,13 @@
 use crate::error::{Attempt, Error};
 use crate::transport::{Device, Socket, Transport};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,9 +20,6 @@ pub const DEFAULT_RUN_DIR: &str = "/var/run/xenstored";
 const DEVICE: &str = "/dev/xen/xenbus";
 const OLD_DEVICE: &str = "/proc/xen/xenbus";
 
-/// Most bytes of a socket's path: the system's room less its final NUL.
-const SOCKET_PATH_MAX: usize = 107;
-
 /// The daemon's directory: `XENSTORED_RUNDIR`, or [`DEFAULT_RUN_DIR`].
 #[must_use]
 pub fn run_dir() -> PathBuf {
@@ -30,7 +28,7 @@ pub fn run_dir() -> PathBuf {
 
 /// The daemon's socket: `XENSTORED_PATH`, or `socket` in [`run_dir`].
 #[must_use]
-pub fn socket() -> PathBuf {
+pub fn daemon_socket() -> PathBuf {
     env::var_os("XENSTORED_PATH").map_or_else(|| run_dir().join("socket"), PathBuf::from)
 }
 
@@ -39,18 +37,27 @@ pub fn socket() -> PathBuf {
 pub fn candidates() -> Vec<PathBuf> {
     let device = || if Path::new(DEVICE).exists() { DEVICE } else { OLD_DEVICE };
     let second = env::var_os("XENSTORED_PATH").map_or_else(|| device().into(), PathBuf::from);
-    let first = socket();
+    let first = daemon_socket();
     if first == second { vec![first] } else { vec![first, second] }
+}
+
+/// How to wait for a daemon that has no room for another connection yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// Waits until it has, as the C library does.
+    Wait,
+    /// Fails with `EAGAIN`.
+    Fail,
 }
 
 /// Connects to the first of `places` that lets us.
 ///
 /// # Errors
 /// [`Error::Unreachable`] with what came of each.
-pub fn open_first(places: &[PathBuf]) -> Result<Arc<dyn Transport>, Error> {
+pub fn open_first(places: &[PathBuf], full: Full) -> Result<Arc<dyn Transport>, Error> {
     let mut attempts = Vec::new();
     for path in places {
-        match open_one(path) {
+        match open_one(path, full) {
             Ok(transport) => return Ok(transport),
             Err(error) => {
                 let errno = error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw);
@@ -62,13 +69,22 @@ pub fn open_first(places: &[PathBuf]) -> Result<Arc<dyn Transport>, Error> {
 }
 
 /// Connects to a socket, or opens anything else as a device.
-fn open_one(path: &Path) -> io::Result<Arc<dyn Transport>> {
-    if fs::metadata(path)?.file_type().is_socket() {
-        if path.as_os_str().as_bytes().len() > SOCKET_PATH_MAX {
-            return Err(Errno::EINVAL.into());
-        }
-        Ok(Arc::new(Socket::new(UnixStream::connect(path)?)))
-    } else {
-        Ok(Arc::new(Device::open(path)?))
+fn open_one(path: &Path, full: Full) -> io::Result<Arc<dyn Transport>> {
+    if !fs::metadata(path)?.file_type().is_socket() {
+        return Ok(Arc::new(Device::open(path)?));
     }
+    let address = UnixAddr::new(path).map_err(|_| Errno::EINVAL)?;
+    let blocking = SockFlag::SOCK_CLOEXEC;
+    let flags = if full == Full::Fail { blocking | SockFlag::SOCK_NONBLOCK } else { blocking };
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    while let Err(errno) = connect(socket.as_raw_fd(), &address) {
+        // Nothing of a connection to a local socket is left behind by that.
+        if errno != Errno::EINTR {
+            return Err(errno.into());
+        }
+    }
+    if full == Full::Fail {
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty()))?;
+    }
+    Ok(Arc::new(Socket::new(socket)))
 }

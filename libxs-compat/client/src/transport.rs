@@ -31,6 +31,11 @@ pub trait Transport: AsFd + Debug + Send + Sync + 'static {
     /// Those of the system; `WouldBlock` when nothing came before `until`, at once when that has passed.
     fn receive(&self, room: &mut [u8], until: Option<Instant>) -> io::Result<usize>;
 
+    /// Whether the bytes of several messages may be sent in one piece. A device may look at the first alone.
+    fn takes_batches(&self) -> bool {
+        false
+    }
+
     /// Ends both directions for everybody, as far as the transport can: whoever waits in it returns.
     fn shut(&self);
 }
@@ -70,6 +75,10 @@ impl Transport for Socket {
             }
             wait_ready(self.as_fd(), PollFlags::POLLIN, Some(until))?;
         }
+    }
+
+    fn takes_batches(&self) -> bool {
+        true
     }
 
     fn shut(&self) {

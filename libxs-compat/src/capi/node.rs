@@ -52,6 +52,17 @@ impl directory::Requests for Lists<'_> {
         self.handle.link.request(op, transaction.copied().unwrap_or(self.t), parts, self.handle.until(), take)
     }
 
+    fn request_all(
+        &self,
+        op: Op,
+        transaction: Option<&u32>,
+        payloads: &[Vec<u8>],
+        take: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let tx_id = transaction.copied().unwrap_or(self.t);
+        self.handle.link.request_all(op, tx_id, payloads, self.handle.until(), take)
+    }
+
     fn start(&self) -> Option<u32> {
         if self.t == 0 { self.handle.link.start_transaction(self.handle.until()).ok() } else { None }
     }

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// A daemon that takes the connection has so long to register the watches; then another attempt is made.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Who rang: somebody by hand, or arriving bytes.
 const ROPE: u64 = 1;
 const BYTES: u64 = 0;
@@ -97,7 +100,7 @@ pub(super) fn run<P: Platform, S: Sink>(shared: &Arc<Shared<P, S>>, bell: &Bell)
                 return;
             }
             drop(state);
-            pause = match shared.renew(None) {
+            pause = match shared.renew(Some(Instant::now() + PATIENCE)) {
                 Ok(()) => None,
                 Err(_) => Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE))),
             };

@@ -1,4 +1,4 @@
-//! Sending and receiving: how a request finds its answer, whoever receives it.
+//! Sending and receiving: how requests find their answers, whoever receives them.
 
 use super::state::{State, open};
 use super::{Numbering, Outcome, Shared, Sink};
@@ -13,28 +13,67 @@ use std::sync::Arc;
 use std::time::Instant;
 use xenstore_wire::{Header, Op, PAYLOAD_MAX, put_message, put_with};
 
-/// A request that was noted, and the connection that it goes to.
-struct Request {
-    id: u32,
+/// Requests of one type that were noted one after the other, and the connection that they go to.
+struct Requests {
     op: Op,
+    /// The number of the first; the others' follow. Without numbering, all are the same.
+    first: u32,
+    count: u32,
+    /// How many have their answer.
+    done: u32,
     epoch: u32,
     transport: Arc<dyn Transport>,
     until: Option<Instant>,
 }
 
-impl Request {
+impl Requests {
     fn is_late(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    fn are_done(&self) -> bool {
+        self.done == self.count
+    }
+
+    /// The number of the first that has no answer yet.
+    fn next(&self, numbering: Numbering) -> u32 {
+        match numbering {
+            Numbering::None => self.first,
+            Numbering::Counted => self.first.wrapping_add(self.done),
+        }
+    }
+
+    /// The numbers of all that have no answer yet.
+    fn open(&self, numbering: Numbering) -> impl Iterator<Item = u32> {
+        let first = self.first;
+        (self.done..self.count).map(move |place| match numbering {
+            Numbering::None => first,
+            Numbering::Counted => first.wrapping_add(place),
+        })
+    }
+}
+
+/// Takes the payloads of answers, and remembers the first error; after that it takes no more.
+struct Taker<'a> {
+    take: &'a mut dyn FnMut(&[u8]),
+    result: Result<(), Error>,
+}
+
+impl Taker<'_> {
+    fn answer(&mut self, answer: Result<&[u8], Error>) {
+        if self.result.is_ok() {
+            self.result = answer.map(|payload| (self.take)(payload));
+        }
     }
 }
 
 /// What goes behind a request without payload; it changes nothing and everybody may ask.
 const FOLLOWER: Op = Op::GetDomainPath;
 
-/// Why a request was not sent.
+/// Why requests were not sent.
 #[derive(Clone, Copy)]
 enum Failure {
-    /// There was no room for it in time; nothing of it went out.
+    /// There was no room for them in time; nothing of them went out.
     Unsent,
     /// The connection is at its end.
     Broken(Cause),
@@ -43,9 +82,9 @@ enum Failure {
 /// The state while its lock is held.
 type Locked<'a, P, S> = <<P as Platform>::Monitor<State<P, S>> as Monitor<State<P, S>>>::Guard<'a>;
 
-/// Puts a request together in the room for it.
-fn encode(room: &mut Vec<u8>, request: &Request, tx_id: u32, parts: &[&[u8]]) {
-    let header = Header { op: request.op.number(), req_id: request.id, tx_id, len: 0 };
+/// Puts a message behind others.
+fn encode(room: &mut Vec<u8>, op: Op, id: u32, tx_id: u32, parts: &[&[u8]]) {
+    let header = Header { op: op.number(), req_id: id, tx_id, len: 0 };
     let Ok(()) = put_with(room, &header, |out| {
         parts.iter().for_each(|part| out.extend_from_slice(part));
         Ok::<(), Infallible>(())
@@ -62,43 +101,54 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         until: Option<Instant>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Outcome<R> {
+        let (mut take, mut taken) = (Some(take), None);
         let mut epoch = 0;
-        let result = self.exchange_in(&mut epoch, op, tx_id, parts, until, take);
+        let done = self.exchange_all(&mut epoch, op, tx_id, &[parts], until, &mut |payload| {
+            taken = take.take().map(|take| take(payload));
+        });
+        let result = done.and_then(|()| taken.ok_or(Error::Malformed("no answer")));
         Outcome { result, epoch }
     }
 
-    fn exchange_in<R>(
+    /// Requests of one type, right behind each other, and their answers; `epoch` becomes that of the connection.
+    pub(super) fn exchange_all(
         &self,
         epoch: &mut u32,
         op: Op,
         tx_id: u32,
-        parts: &[&[u8]],
+        messages: &[&[&[u8]]],
         until: Option<Instant>,
-        take: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, Error> {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        if len > PAYLOAD_MAX {
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let len = |parts: &&[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();
+        if messages.iter().any(|parts| len(parts) > PAYLOAD_MAX) {
             return Err(Error::TooLong);
         }
+        let Ok(count) = u32::try_from(messages.len()) else { return Err(Error::TooLong) };
         let mut sending = self.sending.lock();
         let mut state = self.usable(until)?;
         let tx_id = state.renewal.as_ref().map_or(Ok(tx_id), |renewal| renewal.real_transaction(tx_id))?;
         let transport = Arc::clone(&state.transport);
-        let request = Request { id: state.expect(op), op, epoch: state.epoch, transport, until };
-        *epoch = request.epoch;
         let owed = state.owed();
-        let follower = (len == 0).then(|| state.expect_nothing(FOLLOWER));
+        let first = state.expect(op, count);
+        let lonely = messages.iter().any(|parts| len(parts) == 0) && transport.takes_batches();
+        let follower = lonely.then(|| state.expect_nothing(FOLLOWER));
+        let mut requests = Requests { op, first, count, done: 0, epoch: state.epoch, transport, until };
+        *epoch = requests.epoch;
         let mut seat = state.take_seat();
         drop(state);
+
         sending.clear();
-        encode(&mut sending, &request, tx_id, parts);
+        for (id, parts) in requests.open(self.numbering).zip(messages) {
+            encode(&mut sending, op, id, tx_id, parts);
+        }
         if let Some(id) = follower {
             put_message(&mut sending, FOLLOWER.number(), id, 0, b"0\0");
         }
-        if let Err(failure) = self.send(&request, &sending, seat.as_mut()) {
-            return Err(self.fail(&request, follower, seat, failure));
+        if let Err(failure) = self.send(&requests, &sending, seat.as_mut()) {
+            return Err(self.fail(&requests, follower, seat, failure));
         }
-        // Unnumbered requests are one after the other; the next may be sent when this one has its answer.
+        // Unnumbered requests are one after the other; the next may be sent when these have their answers.
         let turn = match self.numbering {
             Numbering::None => Some(sending),
             Numbering::Counted => {
@@ -106,12 +156,13 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                 None
             }
         };
-        let answer = match seat {
-            Some(inbox) => self.receive_answer(inbox, &request, owed, take),
-            None => self.follow(&request, take),
+        let taker = Taker { take, result: Ok(()) };
+        let answers = match seat {
+            Some(inbox) => self.receive_answers(inbox, &mut requests, owed, taker),
+            None => self.follow(&mut requests, taker),
         };
         drop(turn);
-        answer
+        answers
     }
 
     /// Sends a request outside any transaction whose answer nobody waits for. There must be a background reader, or the
@@ -123,11 +174,12 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         let mut sending = self.sending.lock();
         let mut state = self.usable(None)?;
         let transport = Arc::clone(&state.transport);
-        let request = Request { id: state.expect_nothing(op), op, epoch: state.epoch, transport, until: None };
+        let first = state.expect_nothing(op);
+        let requests = Requests { op, first, count: 0, done: 0, epoch: state.epoch, transport, until: None };
         drop(state);
         sending.clear();
-        encode(&mut sending, &request, 0, parts);
-        self.send(&request, &sending, None).map_err(|failure| self.fail(&request, None, None, failure))
+        encode(&mut sending, op, first, 0, parts);
+        self.send(&requests, &sending, None).map_err(|failure| self.fail(&requests, None, None, failure))
     }
 
     /// The state of a connection that is not broken, renewed if need be.
@@ -145,19 +197,19 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         }
     }
 
-    /// Sends a whole request. Where there is no room and the seat is ours, receives meanwhile: the daemon may be
-    /// waiting for just that.
-    fn send(&self, request: &Request, bytes: &[u8], mut seat: Option<&mut Inbox>) -> Result<(), Failure> {
+    /// Sends all of `bytes`. Where there is no room and the seat is ours, receives meanwhile: the daemon may be waiting
+    /// for just that.
+    fn send(&self, requests: &Requests, bytes: &[u8], mut seat: Option<&mut Inbox>) -> Result<(), Failure> {
         let broken = |error: io::Error| Failure::Broken(error.into());
         let mut rest = bytes;
         while !rest.is_empty() {
-            match request.transport.send(rest) {
+            match requests.transport.send(rest) {
                 Ok(0) => return Err(Failure::Broken(Cause::Ended)),
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut wanted = PollFlags::POLLOUT;
                     wanted.set(PollFlags::POLLIN, seat.is_some());
-                    let ready = match wait_ready(request.transport.as_fd(), wanted, request.until) {
+                    let ready = match wait_ready(requests.transport.as_fd(), wanted, requests.until) {
                         Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(broken(error)),
                         Err(_) if rest.len() == bytes.len() => return Err(Failure::Unsent),
                         Err(_) => return Err(Failure::Broken(Cause::CutShort)),
@@ -166,7 +218,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                     if ready.contains(PollFlags::POLLIN)
                         && let Some(inbox) = seat.as_deref_mut()
                     {
-                        self.receive_meanwhile(inbox, &*request.transport).map_err(Failure::Broken)?;
+                        self.receive_meanwhile(inbox, &*requests.transport).map_err(Failure::Broken)?;
                     }
                 }
                 Err(error) => return Err(broken(error)),
@@ -187,10 +239,10 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         Ok(())
     }
 
-    /// Ends a request that could not be sent, and returns its error.
-    fn fail(&self, request: &Request, follower: Option<u32>, seat: Option<Inbox>, failure: Failure) -> Error {
+    /// Ends requests that could not be sent, and returns their error.
+    fn fail(&self, requests: &Requests, follower: Option<u32>, seat: Option<Inbox>, failure: Failure) -> Error {
         let mut state = self.state.lock();
-        state.forget(request.id);
+        requests.open(self.numbering).for_each(|id| state.forget(id));
         let error = match failure {
             Failure::Unsent => {
                 if let Some(id) = follower {
@@ -199,7 +251,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                 Error::TimedOut
             }
             Failure::Broken(cause) => {
-                state.break_off(request.epoch, cause);
+                state.break_off(requests.epoch, cause);
                 Error::Broken(cause)
             }
         };
@@ -211,22 +263,20 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         error
     }
 
-    /// Receives, in the seat, until the answer to a request has come; `owed` answers in front of it are others'.
-    fn receive_answer<R>(
+    /// Receives, in the seat, until all answers have come; `owed` answers in front of them are others'.
+    fn receive_answers(
         &self,
         mut inbox: Inbox,
-        request: &Request,
+        requests: &mut Requests,
         mut owed: usize,
-        take: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, Error> {
-        let mut take = Some(take);
-        let mut result = None;
+        mut taker: Taker<'_>,
+    ) -> Result<(), Error> {
+        let epoch = inbox.epoch;
         loop {
-            let (mut end, late) = match inbox.fill(&*request.transport, request.until) {
+            let (mut end, late) = match inbox.fill(&*requests.transport, requests.until) {
                 Ok(filled) => (None, !filled),
                 Err(cause) => (Some(cause), false),
             };
-            let epoch = inbox.epoch;
             let mut state = None;
             while end.is_none() {
                 let message = match inbox.next_message() {
@@ -237,72 +287,87 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                         break;
                     }
                 };
-                let answers = State::<P, S>::answers(self.numbering, &message, request.id);
-                if answers
-                    && owed == 0
-                    && let Some(take) = take.take()
-                {
+                let id = requests.next(self.numbering);
+                let answers = State::<P, S>::answers(self.numbering, &message, id);
+                if answers && owed == 0 && !requests.are_done() {
                     // Opened where it lies, and without the lock when it comes first.
-                    match open(&message, request.op) {
-                        Ok(answer) => result = Some(answer.map(take)),
+                    match open(&message, requests.op) {
+                        Ok(answer) => taker.answer(answer),
                         Err(cause) => end = Some(cause),
                     }
-                    state.get_or_insert_with(|| self.state.lock()).forget(request.id);
+                    requests.done += 1;
+                    state.get_or_insert_with(|| self.state.lock()).forget(id);
                     continue;
                 }
                 owed = owed.saturating_sub(usize::from(answers));
                 end = state.get_or_insert_with(|| self.state.lock()).deliver(epoch, &message).err();
             }
-            if result.is_none() && end.is_none() && !late {
+            let mut state = state.unwrap_or_else(|| self.state.lock());
+            while let Some(answer) = self.stored_answer(&mut state, requests) {
+                taker.answer(answer.as_deref().map_err(Clone::clone));
+            }
+            if !requests.are_done() && end.is_none() && !late {
                 // Events, or answers to others, who can go on with them; the seat stays ours.
-                if let Some(state) = state {
-                    self.wake_followers(state);
-                }
+                self.wake_followers(state);
                 continue;
             }
-            let mut state = state.unwrap_or_else(|| self.state.lock());
             if let Some(cause) = end {
-                state.forget(request.id);
+                requests.open(self.numbering).for_each(|id| state.forget(id));
                 state.break_off(epoch, cause);
-                result.get_or_insert(Err(Error::Broken(cause)));
-            } else if result.is_none() {
-                state.abandon(request.id);
+                if !requests.are_done() || cause == Cause::Mismatch {
+                    taker.answer(Err(Error::Broken(cause)));
+                }
+            } else if late && !requests.are_done() {
+                requests.open(self.numbering).for_each(|id| state.abandon(id));
+                taker.answer(Err(Error::TimedOut));
             }
             state.leave_seat(inbox);
             self.wake_followers(state);
-            return result.unwrap_or(Err(Error::TimedOut));
+            return taker.result;
         }
     }
 
-    /// Waits until whoever has the seat brings the answer to a request, or leaves the seat to us.
-    fn follow<R>(&self, request: &Request, take: impl FnOnce(&[u8]) -> R) -> Result<R, Error> {
+    /// The next answer, where somebody else has received it.
+    fn stored_answer(&self, state: &mut Locked<'_, P, S>, requests: &mut Requests) -> Option<Result<Box<[u8]>, Error>> {
+        if requests.are_done() {
+            return None;
+        }
+        let answer = state.answer(requests.next(self.numbering))?;
+        requests.done += 1;
+        Some(answer)
+    }
+
+    /// Waits until whoever has the seat brings the answers, or leaves the seat to us.
+    fn follow(&self, requests: &mut Requests, mut taker: Taker<'_>) -> Result<(), Error> {
         let mut state = self.state.lock();
         loop {
-            if let Some(answer) = state.answer(request.id) {
-                state.arm();
-                drop(state);
-                return answer.map(|payload| take(&payload));
+            while let Some(answer) = self.stored_answer(&mut state, requests) {
+                taker.answer(answer.as_deref().map_err(Clone::clone));
             }
-            if state.epoch != request.epoch {
+            if requests.are_done() {
                 state.arm();
-                return Err(Error::Broken(Cause::Ended));
+                return taker.result;
             }
-            if let Some(cause) = state.broken {
-                state.forget(request.id);
-                return Err(Error::Broken(cause));
+            let lost = if state.epoch == requests.epoch { state.broken } else { Some(Cause::Ended) };
+            if let Some(cause) = lost {
+                requests.open(self.numbering).for_each(|id| state.forget(id));
+                state.arm();
+                taker.answer(Err(Error::Broken(cause)));
+                return taker.result;
             }
             if let Some(inbox) = state.take_seat() {
                 let owed = state.owed();
                 drop(state);
-                return self.receive_answer(inbox, request, owed, take);
+                return self.receive_answers(inbox, requests, owed, taker);
             }
-            if request.is_late() {
-                state.abandon(request.id);
+            if requests.is_late() {
+                requests.open(self.numbering).for_each(|id| state.abandon(id));
                 state.arm();
-                return Err(Error::TimedOut);
+                taker.answer(Err(Error::TimedOut));
+                return taker.result;
             }
             state.followers += 1;
-            state = self.state.wait(state, request.until);
+            state = self.state.wait(state, requests.until);
             state.followers -= 1;
         }
     }

@@ -114,6 +114,32 @@ impl<P: Platform, S: Sink> Link<P, S> {
         self.shared.exchange(op, tx_id, parts, until, take).result
     }
 
+    /// Sends several requests of one type, one right behind the other, and hands the payloads of their answers to
+    /// `take` in their order.
+    ///
+    /// # Errors
+    /// As [`Self::request`]: the first of all; `take` is not called for what comes after that.
+    pub fn request_all(
+        &self,
+        op: Op,
+        tx_id: u32,
+        payloads: &[Vec<u8>],
+        until: Option<Instant>,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        self.check_process()?;
+        if payloads.is_empty() {
+            return Ok(());
+        }
+        if !self.shared.state.lock().transport.takes_batches() {
+            let mut one = |payload: &Vec<u8>| self.shared.exchange(op, tx_id, &[payload], until, &mut take).result;
+            return payloads.iter().try_for_each(&mut one);
+        }
+        let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
+        let messages: Vec<&[&[u8]]> = parts.iter().map(|part| part.as_slice()).collect();
+        self.shared.exchange_all(&mut 0, op, tx_id, &messages, until, &mut take)
+    }
+
     /// Opens a transaction and returns the number by which requests name it.
     ///
     /// # Errors
@@ -283,11 +309,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
 
     /// Ends the connection for all who use it; they get [`Error::Closed`] from now on, and it is not renewed.
     pub fn give_up(&self) {
-        let mut state = self.shared.state.lock();
-        state.renewal = None;
-        let epoch = state.epoch;
-        state.break_off(epoch, Cause::GivenUp);
-        drop(state);
+        self.shared.state.lock().end();
         self.shared.state.notify_all();
     }
 
@@ -323,10 +345,7 @@ impl<P: Platform, S: Sink> Drop for Link<P, S> {
         }
         let mut state = self.shared.state.lock();
         state.stopping = true;
-        state.renewal = None;
-        let epoch = state.epoch;
-        state.break_off(epoch, Cause::GivenUp);
-        state.ring();
+        state.end();
         let thread = state.thread.take();
         drop(state);
         self.shared.state.notify_all();

@@ -122,9 +122,11 @@ impl<P: Platform, S: Sink> Shared<P, S> {
 
         let transport = (opener.0)()?;
         let mut events = Vec::new();
-        for watch in &watches {
-            register(&*transport, &mut inbox, watch, &mut events, until)?;
-        }
+        self.offer(Some(&transport))?;
+        let registered =
+            watches.iter().try_for_each(|watch| register(&*transport, &mut inbox, watch, &mut events, until));
+        self.offer(None)?;
+        registered?;
         let mut state = self.state.lock();
         let Some(renewal) = &mut state.renewal else { return Err(Error::Closed) };
         renewal.lose_transactions();
@@ -147,6 +149,18 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         drop(state);
         self.state.notify_all();
         Ok(())
+    }
+}
+
+impl<P: Platform, S: Sink> Shared<P, S> {
+    /// Shows a connection that is being prepared to those who may have to end it, or takes it from them.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when nobody wants it any more.
+    fn offer(&self, transport: Option<&Arc<dyn Transport>>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.candidate = transport.map(Arc::clone);
+        if state.renewal.is_some() { Ok(()) } else { Err(Error::Closed) }
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct State<P: Platform, S> {
     /// How often the connection was renewed.
     pub(super) epoch: u32,
     pub(super) renewal: Option<Renewal>,
+    /// A connection that is being prepared to take the place of the broken one.
+    pub(super) candidate: Option<Arc<dyn Transport>>,
     pub(super) followers: usize,
     pub(super) stopping: bool,
     pub(super) thread: Option<P::Thread>,
@@ -62,6 +64,7 @@ impl<P: Platform, S: Sink> State<P, S> {
             broken: None,
             epoch: 0,
             renewal,
+            candidate: None,
             followers: 0,
             stopping: false,
             thread: None,
@@ -74,9 +77,13 @@ impl<P: Platform, S: Sink> State<P, S> {
         }
     }
 
-    /// Notes a request and returns its number.
-    pub(super) fn expect(&mut self, op: Op) -> u32 {
-        self.note(op, Answer::Awaited)
+    /// Notes `count` requests and returns the number of the first; the others' follow.
+    pub(super) fn expect(&mut self, op: Op, count: u32) -> u32 {
+        let first = self.note(op, Answer::Awaited);
+        (1..count).for_each(|_| {
+            self.note(op, Answer::Awaited);
+        });
+        first
     }
 
     /// Notes a request whose answer is dropped when it comes, and returns its number.
@@ -88,7 +95,7 @@ impl<P: Platform, S: Sink> State<P, S> {
         let id = match self.numbering {
             Numbering::None => 0,
             Numbering::Counted => {
-                self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+                self.last_id = self.last_id.wrapping_add(1);
                 self.last_id
             }
         };
@@ -227,6 +234,20 @@ impl<P: Platform, S: Sink> State<P, S> {
         if self.renewal.is_none() {
             self.sink.broken();
         }
+    }
+
+    /// Ends the connection for good.
+    pub(super) fn end(&mut self) {
+        self.renewal = None;
+        if let Some(candidate) = self.candidate.take() {
+            candidate.shut();
+        }
+        if self.broken.is_some() {
+            // It broke while it could still be renewed.
+            self.sink.broken();
+        }
+        self.break_off(self.epoch, Cause::GivenUp);
+        self.ring();
     }
 
     /// A new connection, whose first bytes are in `inbox`, in place of the broken one.

@@ -70,18 +70,17 @@ fn a_list_that_always_changes_is_read_in_a_transaction() {
     let socket = server.socket();
     let client = thread::spawn(move || open(&socket).list("/d"));
     let mut line = server.accept();
-    let mut generation = 0;
-    let mut parts = 0;
+    let (mut generation, mut tries) = (0, 0);
     while let Some((header, payload)) = line.next_request() {
         match Op::from_number(header.op) {
             Some(Op::Directory) => line.error(&header, "E2BIG"),
             Some(Op::TransactionStart) => line.reply(&header, b"9\0"),
             Some(Op::DirectoryPart) if header.tx_id == 9 => {
-                let part: &[u8] = if payload.ends_with(b"\x000\0") { b"7\0a\0" } else { b"7\0b\0\0" };
+                let part: &[u8] = if payload == b"/d\x000\0" { b"7\0a\0b\0\0" } else { b"7\0\0" };
                 line.reply(&header, part);
             }
             Some(Op::DirectoryPart) => {
-                parts += 1;
+                tries += usize::from(payload == b"/d\x000\0");
                 generation += 1;
                 line.reply(&header, format!("{generation}\0a\0").as_bytes());
             }
@@ -93,7 +92,63 @@ fn a_list_that_always_changes_is_read_in_a_transaction() {
         }
     }
     assert_eq!(client.join().unwrap(), Ok(vec![b"a".to_vec(), b"b".to_vec()]));
-    assert_eq!(parts, 8, "four times two parts outside the transaction");
+    assert_eq!(tries, 4, "outside a transaction");
+}
+
+/// Plays a daemon with this list, whose parts hold at most `room` bytes of names.
+fn serve_list(line: &mut xenstored_tests::Line, list: &[u8], room: usize) {
+    while let Some((header, payload)) = line.next_request() {
+        if Op::from_number(header.op) == Some(Op::Directory) {
+            line.error(&header, "E2BIG");
+            continue;
+        }
+        let offset: usize = std::str::from_utf8(&payload[3..payload.len() - 1]).unwrap().parse().unwrap();
+        let rest = list.get(offset..).unwrap_or_default();
+        let mut part = rest[..rest.len().min(room)].to_vec();
+        while part.last().is_some_and(|&byte| byte != 0) {
+            part.pop();
+        }
+        if part.len() == rest.len() {
+            part.push(0);
+        }
+        line.reply(&header, &[b"7\0", part.as_slice()].concat());
+    }
+}
+
+#[rstest]
+#[case::short_names(6, 4092)]
+#[case::long_names(1000, 4092)]
+#[case::names_that_fill_a_part(3000, 4092)]
+#[case::small_parts(6, 100)]
+#[case::one_name_a_part(6, 7)]
+fn parts_are_put_together_whatever_their_length(#[case] name: usize, #[case] room: usize) {
+    let names: Vec<_> = (0..3000 / name + 40).map(|n| format!("{n:0name$}").into_bytes()).collect();
+    let list: Vec<u8> = names.iter().flat_map(|name| [name.as_slice(), b"\0"].concat()).collect();
+    let server = Scripted::start();
+    let socket = server.socket();
+    let client = thread::spawn(move || open(&socket).list("/d"));
+    serve_list(&mut server.accept(), &list, room);
+    assert_eq!(client.join().unwrap(), Ok(names));
+}
+
+#[test]
+fn parts_that_do_not_fit_each_other_are_an_error() {
+    let server = Scripted::start();
+    let socket = server.socket();
+    let client = thread::spawn(move || open(&socket).list("/d"));
+    let mut line = server.accept();
+    while let Some((header, payload)) = line.next_request() {
+        match Op::from_number(header.op) {
+            Some(Op::Directory) => line.error(&header, "E2BIG"),
+            _ => {
+                // Counts from the beginning wherever a part is to begin.
+                let names: String = (0..500).map(|n| format!("{n:07}\0")).collect();
+                assert!(payload.starts_with(b"/d\0"));
+                line.reply(&header, format!("7\0{names}").as_bytes());
+            }
+        }
+    }
+    assert_eq!(client.join().unwrap(), Err(Error::Malformed("a part of a directory")));
 }
 
 #[rstest]
@@ -125,7 +180,8 @@ fn a_daemon_without_parts_leaves_the_list_too_big() {
     let mut line = server.accept();
     let (header, _) = line.request();
     line.error(&header, "E2BIG");
-    let (header, _) = line.request();
-    line.error(&header, "ENOSYS");
+    while let Some((header, _)) = line.next_request() {
+        line.error(&header, "ENOSYS");
+    }
     assert_eq!(client.join().unwrap(), Err(Error::Refused(XsError::TooBig)));
 }
