@@ -228,3 +228,31 @@ fn a_damaged_journal_is_refused_and_a_fresh_store_can_be_had() {
     assert_eq!(daemon.connect().read("/a"), Err("ENOENT".into()));
     daemon.assert_alive();
 }
+
+#[test]
+fn a_journal_without_room_costs_nobody_anything() {
+    let limited = || unkept().file_size(3 << 20);
+    let mut daemon = limited().start();
+    let mut client = daemon.connect();
+    let value = vec![b'v'; 3900];
+    for number in 0..1000u32 {
+        ok(&mut client, Op::Write, &[format!("/big/{}\0", number % 100).as_bytes(), &value].concat());
+    }
+    assert!(daemon.log().contains("the journal cannot be written"), "{}", daemon.log());
+    daemon.assert_alive();
+    assert!(client.read("/big/7") == Ok(value.clone()), "{}", daemon.log());
+    // By then the journal is whole again, or it is given up: an old store is never taken for that of before.
+    daemon.restart(&limited());
+    daemon.assert_alive();
+    let found = [7, 99].map(|number| daemon.connect().read(&format!("/big/{number}")));
+    let all = found.iter().all(|read| *read == Ok(value.clone()));
+    assert!(all || found == [Err("ENOENT".into()), Err("ENOENT".into())], "{}", daemon.log());
+}
+
+#[test]
+fn without_a_place_for_a_journal_the_store_is_served() {
+    let mut daemon = unkept().arg("--state-dir").arg("/proc/no/such/place").start();
+    assert!(daemon.log().contains("there is no journal"), "{}", daemon.log());
+    ok(&mut daemon.connect(), Op::Write, b"/a\0b");
+    daemon.assert_alive();
+}

@@ -27,13 +27,14 @@ pub struct Starter {
     args: Vec<OsString>,
     envs: Vec<(OsString, OsString)>,
     descriptors: Option<(u64, u64)>,
+    file_size: Option<u64>,
 }
 
 impl Starter {
     /// A daemon with nothing but its run directory set.
     #[must_use]
     pub fn new(backend: Backend) -> Self {
-        Self { backend, args: Vec::new(), envs: Vec::new(), descriptors: None }
+        Self { backend, args: Vec::new(), envs: Vec::new(), descriptors: None, file_size: None }
     }
 
     /// Adds a command line argument.
@@ -57,6 +58,13 @@ impl Starter {
         self
     }
 
+    /// Sets the size in bytes beyond which no file of the daemon can grow.
+    #[must_use]
+    pub fn file_size(mut self, most: u64) -> Self {
+        self.file_size = Some(most);
+        self
+    }
+
     /// The command line for run directory `dir`; its stdio is the caller's to set.
     ///
     /// # Panics
@@ -67,13 +75,15 @@ impl Starter {
             Backend::Ours => our_binary().into(),
             Backend::C => format!("{}/xenstored", tools::XEN_BIN).into(),
         };
-        let mut command = match self.descriptors {
-            Some((soft, hard)) => {
-                let mut command = Command::new("prlimit");
-                command.arg(format!("--nofile={soft}:{hard}")).arg("--").arg(&program);
-                command
-            }
-            None => Command::new(&program),
+        let descriptors = self.descriptors.map(|(soft, hard)| format!("--nofile={soft}:{hard}"));
+        let limits: Vec<String> =
+            descriptors.into_iter().chain(self.file_size.map(|most| format!("--fsize={most}"))).collect();
+        let mut command = if limits.is_empty() {
+            Command::new(&program)
+        } else {
+            let mut command = Command::new("prlimit");
+            command.args(limits).arg("--").arg(&program);
+            command
         };
         match self.backend {
             // No test leaves a process behind; those about keeping say so.
@@ -277,8 +287,8 @@ impl Daemon {
             if let Some(status) = self.exit_status() {
                 panic!("the daemon ended ({status}) before it served:\n{}", self.log());
             }
-            // Its keeper listens too, and does not answer.
-            Client::connect(&socket).is_ok_and(|mut client| client.request(Op::Read, b"/\0").is_ok())
+            // Its keeper listens too, and does not answer; what is left of the one before breaks off.
+            Client::connect(&socket).is_ok_and(|mut client| client.try_request(Op::Read, 0, b"/\0").is_ok())
         });
     }
 

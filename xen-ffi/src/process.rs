@@ -85,8 +85,8 @@ pub fn close_inherited_one(fd: i32) {
     unsafe { libc::close(fd) };
 }
 
-/// Closes every descriptor but the three standard ones: what the process was started with by mistake. For the very
-/// beginning of a process, before it has opened anything.
+/// Closes every descriptor but the three standard ones: what the process was started with by mistake, or has from the one
+/// that forked it. For the very beginning of a process, before it has opened anything that it will use.
 ///
 /// # Errors
 /// If the kernel refuses (before Linux 5.9 it does not know how).

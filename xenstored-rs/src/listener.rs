@@ -6,8 +6,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use mio::net::UnixListener;
+
+/// How long a process that was killed may keep what it had open.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The name of a socket that this process made, to be removed at its end.
 #[derive(Debug)]
@@ -67,12 +74,25 @@ pub(crate) fn clear(path: &Path) -> Result<(), ListenError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed(error)),
         Ok(there) if !there.file_type().is_socket() => Err(ListenError::NotASocket { path: path.into() }),
-        Ok(_) => match StdStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            // A full backlog or a connection: either way somebody is there.
-            _ => Err(ListenError::InUse { path: path.into() }),
+        Ok(_) if is_listened_at(path) => Err(ListenError::InUse { path: path.into() }),
+        Ok(_) => match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
         },
+    }
+}
+
+/// Whether somebody listens at a socket, and goes on with it: what a process that was killed had open may be open for a
+/// moment longer.
+fn is_listened_at(path: &Path) -> bool {
+    let began = Instant::now();
+    loop {
+        match StdStream::connect(path) {
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => return false,
+            // A full backlog or a connection: either way somebody is there.
+            _ if began.elapsed() >= MOMENT => return true,
+            _ => std::thread::sleep(PAUSE),
+        }
     }
 }
 

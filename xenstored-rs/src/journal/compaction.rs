@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{info, warn};
-use xen_ffi::process::{Forked, end, fork};
+use xen_ffi::process::{Forked, close_inherited, end, fork};
 use xenstore_core::Config;
 
 use super::journaled::Journaled;
@@ -71,6 +71,9 @@ impl Compaction {
         let number = journaled.rotate()?;
         match fork()? {
             Forked::Child => {
+                // A copy of a socket would keep its client waiting, and the next daemon from listening. Where the kernel
+                // is too old to close them all at once, they go with the process.
+                let _ = close_inherited();
                 // Nobody waits for it once the daemon is gone, and the next daemon has its own.
                 let _ = set_pdeathsig(Signal::SIGKILL);
                 let written = journaled.write_image(&shell(journaled.started()));

@@ -140,11 +140,12 @@ impl Journaled {
         let alterations = self.engine.alterations();
         let settled = |conn: &ConnId| self.engine.is_settled(*conn);
         let leaves_nothing = !turn.continues && turn.alterations == alterations && turn.touched.iter().all(settled);
-        if leaves_nothing || !self.log.is_kept() {
-            for (conn, at) in turn.moved.drain(..) {
-                // Without room for its place the guest would be taken for one that began afresh.
-                let _ = self.log.set_position(conn.number(), at.to_word(), turn.mark);
-            }
+        // A guest whose place cannot be noted would be taken for one that began afresh: then all of it is kept.
+        let noted = || {
+            let mut moved = turn.moved.iter();
+            moved.all(|(conn, at)| self.log.set_position(conn.number(), at.to_word(), turn.mark).is_ok())
+        };
+        if !self.log.is_kept() || (leaves_nothing && noted()) {
             self.log.rewind(turn.mark);
             self.engine.set_executed(turn.executed);
         } else {

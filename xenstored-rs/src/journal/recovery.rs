@@ -69,7 +69,20 @@ pub(crate) fn recover(directory: &Directory) -> Result<Option<Recovered>, Recove
     for file in &found.damaged {
         warn!(file = %file.display(), "a damaged image is passed over for an older one");
     }
-    found.plan.map(|plan| follow(directory, &plan)).transpose()
+    let Some(plan) = found.plan else { return Ok(None) };
+    if plan.image.is_none() && !begins(directory, &plan)? {
+        // It was begun anew after its files could not be written, and the image was not whole yet.
+        warn!("the journal had been given up and was not whole again: the store of before is lost");
+        return Ok(None);
+    }
+    follow(directory, &plan).map(Some)
+}
+
+/// Whether the first log of a journal begins with the store.
+fn begins(directory: &Directory, plan: &Plan) -> Result<bool, RecoveryError> {
+    let log = LogFile::open(directory, plan.oldest())?;
+    let first = log.records().next().transpose()?;
+    Ok(first.is_some_and(|first| matches!(Record::decode(first.kind, first.payload), Some(Record::Began(_)))))
 }
 
 /// As [`recover`], without writing anything, and with nothing but the shell's part to show for it.

@@ -64,6 +64,9 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
         clear(&directory);
     } else if let Some(Recovered { engine, state, log }) = recover(&directory)? {
         settings::check(&state.started, &config)?;
+        if let Err(error) = directory.remove_unfinished() {
+            warn!(error = &error as &dyn std::error::Error, "half-written files of the journal stay");
+        }
         let mut journaled = Journaled::new(engine, log, Some(directory), config);
         journaled.follow(&state.started);
         // Should this daemon die too, the next need not go through all of that again.
