@@ -35,6 +35,14 @@
  */
 #define XS_UNWATCH_FILTER (1UL<<2)
 
+/*
+ * This library's own: when the daemon goes away, connect to the next one and
+ * register the watches there. XENSTORE_RECONNECT=1 in the environment does the
+ * same. Requests that were on their way fail and are not sent again;
+ * transactions end with EAGAIN.
+ */
+#define XS_OPEN_RECONNECT (1UL<<16)
+
 /* A connection. */
 struct xs_handle;
 
@@ -59,7 +67,7 @@ extern "C" {
 struct xs_handle *xs_open(unsigned long flags);
 
 /* Ends the connection and frees the handle. NULL is allowed. */
-void xs_close(struct xs_handle *h);
+void xs_close(struct xs_handle *xsh);
 
 /* Older names of xs_open(0). */
 struct xs_handle *xs_daemon_open(void);
@@ -81,19 +89,26 @@ void xs_daemon_destroy_postfork(struct xs_handle *h);
  * The names of a node's children; how many in *num. A node without children
  * gives a pointer that is not NULL.
  */
-char **xs_directory(struct xs_handle *h, xs_transaction_t t, const char *path,
+char **xs_directory(struct xs_handle *h,
+                    xs_transaction_t t,
+                    const char *path,
                     unsigned int *num);
 
 /*
  * The value of a node; its bytes in *len, unless len is NULL. A NUL that does
  * not count follows them.
  */
-void *xs_read(struct xs_handle *h, xs_transaction_t t, const char *path,
+void *xs_read(struct xs_handle *h,
+              xs_transaction_t t,
+              const char *path,
               unsigned int *len);
 
 /* Sets the value of a node, which is made with its parents if missing. */
-bool xs_write(struct xs_handle *h, xs_transaction_t t, const char *path,
-              const void *data, unsigned int len);
+bool xs_write(struct xs_handle *h,
+              xs_transaction_t t,
+              const char *path,
+              const void *data,
+              unsigned int len);
 
 /* Makes a node, with its parents, unless it exists. */
 bool xs_mkdir(struct xs_handle *h, xs_transaction_t t, const char *path);
@@ -104,11 +119,14 @@ bool xs_rm(struct xs_handle *h, xs_transaction_t t, const char *path);
 /* The permissions of a node; how many entries in *num. */
 struct xs_permissions *xs_get_permissions(struct xs_handle *h,
                                           xs_transaction_t t,
-                                          const char *path, unsigned int *num);
+                                          const char *path,
+                                          unsigned int *num);
 
 /* Sets the permissions of a node: the owner's entry first. */
-bool xs_set_permissions(struct xs_handle *h, xs_transaction_t t,
-                        const char *path, struct xs_permissions *perms,
+bool xs_set_permissions(struct xs_handle *h,
+                        xs_transaction_t t,
+                        const char *path,
+                        struct xs_permissions *perms,
                         unsigned int num_perms);
 
 /* Nothing can be restricted. Always false. */
@@ -127,15 +145,19 @@ bool xs_watch(struct xs_handle *h, const char *path, const char *token);
  * The same for changes at most depth levels below the node. Needs
  * XENSTORE_SERVER_FEATURE_WATCHDEPTH.
  */
-bool xs_watch_depth(struct xs_handle *h, const char *path, const char *token,
+bool xs_watch_depth(struct xs_handle *h,
+                    const char *path,
+                    const char *token,
                     unsigned int depth);
 
 /*
  * xs_watch_depth() where the daemon can do that, xs_watch() where it cannot.
  * For special watches (@...) use neither.
  */
-bool xs_watch_try_depth(struct xs_handle *h, const char *path,
-                        const char *token, unsigned int depth);
+bool xs_watch_try_depth(struct xs_handle *h,
+                        const char *path,
+                        const char *token,
+                        unsigned int depth);
 
 /* Ends a watch. See XS_UNWATCH_FILTER for events that have arrived already. */
 bool xs_unwatch(struct xs_handle *h, const char *path, const char *token);
@@ -170,11 +192,14 @@ bool xs_transaction_end(struct xs_handle *h, xs_transaction_t t, bool abort);
 /* Domains: for toolstacks */
 
 /* Tells the daemon of a new domain: frame of its ring, event channel. */
-bool xs_introduce_domain(struct xs_handle *h, unsigned int domid,
-                         unsigned long mfn, unsigned int eventchn);
+bool xs_introduce_domain(struct xs_handle *h,
+                         unsigned int domid,
+                         unsigned long mfn,
+                         unsigned int eventchn);
 
 /* Gives a domain the rights of another. */
-bool xs_set_target(struct xs_handle *h, unsigned int domid,
+bool xs_set_target(struct xs_handle *h,
+                   unsigned int domid,
                    unsigned int target);
 
 /* A domain that had shut down runs again. */
@@ -208,11 +233,13 @@ bool xs_path_is_subpath(const char *parent, const char *child);
 bool xs_get_features_supported(struct xs_handle *h, unsigned int *features);
 
 /* What the daemon offers to a domain. */
-bool xs_get_features_domain(struct xs_handle *h, unsigned int domid,
+bool xs_get_features_domain(struct xs_handle *h,
+                            unsigned int domid,
                             unsigned int *features);
 
 /* Sets that, before the domain is introduced. */
-bool xs_set_features_domain(struct xs_handle *h, unsigned int domid,
+bool xs_set_features_domain(struct xs_handle *h,
+                            unsigned int domid,
                             unsigned int features);
 
 /* Quotas: what unprivileged domains may use */
@@ -221,16 +248,22 @@ bool xs_set_features_domain(struct xs_handle *h, unsigned int domid,
 const char **xs_get_quota_names(struct xs_handle *h, unsigned int *num);
 
 /* One quota of the domains that have none of their own. 0 is unlimited. */
-bool xs_get_global_quota(struct xs_handle *h, const char *quota,
+bool xs_get_global_quota(struct xs_handle *h,
+                         const char *quota,
                          unsigned int *value);
-bool xs_set_global_quota(struct xs_handle *h, const char *quota,
+bool xs_set_global_quota(struct xs_handle *h,
+                         const char *quota,
                          unsigned int value);
 
 /* One quota of one domain. 0 is unlimited. */
-bool xs_get_domain_quota(struct xs_handle *h, unsigned int domid,
-                         const char *quota, unsigned int *value);
-bool xs_set_domain_quota(struct xs_handle *h, unsigned int domid,
-                         const char *quota, unsigned int value);
+bool xs_get_domain_quota(struct xs_handle *h,
+                         unsigned int domid,
+                         const char *quota,
+                         unsigned int *value);
+bool xs_set_domain_quota(struct xs_handle *h,
+                         unsigned int domid,
+                         const char *quota,
+                         unsigned int value);
 
 /* The daemon itself */
 
@@ -238,11 +271,15 @@ bool xs_set_domain_quota(struct xs_handle *h, unsigned int domid,
  * Gives the daemon a command, with len bytes of arguments, each ending with
  * its NUL. What it answers, as text.
  */
-char *xs_control_command(struct xs_handle *h, const char *cmd, void *data,
+char *xs_control_command(struct xs_handle *h,
+                         const char *cmd,
+                         void *data,
                          unsigned int len);
 
 /* Older name of xs_control_command(). */
-char *xs_debug_command(struct xs_handle *h, const char *cmd, void *data,
+char *xs_debug_command(struct xs_handle *h,
+                       const char *cmd,
+                       void *data,
                        unsigned int len);
 
 #ifdef __cplusplus

@@ -174,7 +174,8 @@ bool xs_write_all(int fd, const void *data, unsigned int len);
  * Reads num permissions from as many strings, each ending with its NUL: a
  * letter (n, r, w, b) and the domain. False with EINVAL for others.
  */
-bool xs_strings_to_perms(struct xs_permissions *perms, unsigned int num,
+bool xs_strings_to_perms(struct xs_permissions *perms,
+                         unsigned int num,
                          const char *strings);
 
 #ifdef __cplusplus

@@ -1,0 +1,65 @@
+//! The same program on Debian's library and on ours, over the same kind of daemon: every line must be equal.
+
+use crate::library::Library;
+use crate::program::{Built, Run, loaded, program};
+use crate::stage::{Kind, NEW, Stage};
+use rstest::rstest;
+use std::path::Path;
+
+/// Fails at the first line that differs.
+fn assert_same(what: &str, [theirs, ours]: [String; 2]) {
+    for (number, (theirs, ours)) in theirs.lines().zip(ours.lines()).enumerate() {
+        assert_eq!(theirs, ours, "{what}, line {}: left Debian's library, right ours", number + 1);
+    }
+    assert_eq!(theirs.lines().count(), ours.lines().count(), "{what}: lines\n{theirs}\n{ours}");
+}
+
+/// Runs a program on each library, each time with a new daemon.
+fn same(kind: Kind, run: impl Fn(Library, &Stage) -> String) {
+    let outputs = Library::BOTH.map(|library| {
+        let mut stage = Stage::new(kind);
+        let output = run(library, &stage);
+        stage.assert_alive();
+        output
+    });
+    assert_same(&format!("{kind:?}"), outputs);
+}
+
+#[test]
+fn each_library_is_the_one_that_is_loaded() {
+    let path = program("nodes", Built::Debian);
+    for library in Library::BOTH {
+        let file = loaded(&path, library);
+        let file = Path::new(&file).canonicalize().expect("the file is there");
+        let dir = library.dir().canonicalize().expect("the directory is there");
+        assert!(file.starts_with(&dir), "{library:?}: {}", file.display());
+    }
+}
+
+/// Arguments of programs: what this daemon can do. oxenstored has smaller values, and lists that fit one message only.
+pub(crate) fn arguments(name: &str, kind: Kind) -> &'static [&'static str] {
+    match (name, kind) {
+        ("nodes", Kind::O) => &["2048", "500"],
+        ("nodes", _) => &["4088", "5000"],
+        ("transactions", Kind::O) => &["500"],
+        ("transactions", _) => &["1000"],
+        _ => &[],
+    }
+}
+
+#[rstest]
+fn programs_see_the_same(
+    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values("nodes", "transactions", "watches", "opening", "signals")] name: &'static str,
+) {
+    same(kind, |library, stage| Run::new(name, library).args(arguments(name, kind)).at(stage.socket()).output());
+}
+
+#[rstest]
+fn toolstacks_see_the_same(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
+    same(kind, |library, stage| {
+        let domain = stage.host.domain(NEW).expect("the domain was made");
+        let run = Run::new("domains", library).at(stage.socket());
+        run.number(domain.domid).number(domain.gfn).number(domain.port).output()
+    });
+}

@@ -1,0 +1,96 @@
+//! The test programs on our library under valgrind: no bad access, no leak, no race.
+
+use crate::differential::arguments;
+use crate::library::Library;
+use crate::program::{Built, Run};
+use crate::stage::{Kind, NEW, Stage};
+use rstest::rstest;
+
+/// What memcheck finds is told by this exit status.
+const FOUND: &str = "--error-exitcode=99";
+
+/// Bad accesses, uses of what was never set, and every block that nothing leads to at the end. `--child-silent-after-fork`:
+/// a child that leaves by `_exit` frees nothing.
+const MEMCHECK: [&str; 8] = [
+    "valgrind",
+    "--quiet",
+    FOUND,
+    "--leak-check=full",
+    "--show-leak-kinds=definite,indirect,possible",
+    "--errors-for-leak-kinds=definite,indirect,possible",
+    "--child-silent-after-fork=yes",
+    "--track-fds=no",
+];
+
+/// Data that two threads use without a lock between them, and locks that are taken in both orders. What is no fault is
+/// said, by the names of functions, in a file.
+const HELGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    FOUND,
+    "--tool=helgrind",
+    "--child-silent-after-fork=yes",
+    concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/abi/helgrind.supp"),
+];
+
+/// Which of our libraries a tool looks at.
+fn library(tool: &[&str]) -> Library {
+    if tool == HELGRIND { Library::OursPlain } else { Library::Ours }
+}
+
+/// Runs a program with its arguments under a tool, over a daemon of ours.
+fn clean(name: &'static str, built: Built, args: &[&str], tool: &[&str]) {
+    let stage = Stage::new(Kind::Ours);
+    Run::new(name, library(tool)).built(built).at(stage.socket()).under(tool).args(args).output();
+}
+
+#[rstest]
+#[case::nodes("nodes", arguments("nodes", Kind::Ours))]
+#[case::transactions("transactions", arguments("transactions", Kind::Ours))]
+#[case::watches("watches", &[])]
+#[case::opening("opening", &[])]
+#[case::words("words", &[])]
+#[case::signals("signals", &[])]
+#[case::let_go_after_fork("fork", &["destroy"])]
+#[case::go_on_after_fork("fork", &["use"])]
+#[case::storm("storm", &["50"])]
+#[case::threads("threads", &["4", "25"])]
+fn memory_is_used_and_freed_as_it_should(#[case] name: &'static str, #[case] args: &[&str]) {
+    clean(name, Built::Debian, args, &MEMCHECK);
+}
+
+#[rstest]
+#[case::newer("newer", &[])]
+#[case::nulls("nulls", &[])]
+fn so_it_is_by_newer_calls(#[case] name: &'static str, #[case] args: &[&str]) {
+    clean(name, Built::Ours, args, &MEMCHECK);
+}
+
+#[test]
+fn so_it_is_by_toolstacks() {
+    let stage = Stage::new(Kind::Ours);
+    let domain = stage.host.domain(NEW).expect("the domain was made");
+    let run = Run::new("domains", Library::Ours).at(stage.socket()).under(&MEMCHECK);
+    run.number(domain.domid).number(domain.gfn).number(domain.port).output();
+}
+
+#[rstest]
+#[case::watches("watches", &[])]
+#[case::storm("storm", &["30"])]
+#[case::threads("threads", &["4", "25"])]
+#[case::signals("signals", &[])]
+fn threads_use_nothing_without_a_lock(#[case] name: &'static str, #[case] args: &[&str]) {
+    clean(name, Built::Debian, args, &HELGRIND);
+}
+
+#[rstest]
+#[case::memory(&MEMCHECK)]
+#[case::locks(&HELGRIND)]
+fn a_death_leaves_no_memory_and_no_race(#[case] tool: &[&str]) {
+    for (name, args) in [("death", &[][..]), ("storm", &["5", "die"])] {
+        let mut stage = Stage::new(Kind::Ours);
+        let waiting = Run::new(name, library(tool)).at(stage.socket()).under(tool).args(args).start();
+        stage.kill();
+        waiting.finish();
+    }
+}

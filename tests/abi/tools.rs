@@ -1,0 +1,148 @@
+//! Debian's own programs on Debian's library and on ours, over the same kind of daemon.
+
+use crate::library::Library;
+use crate::stage::{Kind, Stage};
+use rstest::rstest;
+use std::process::{Command, Stdio};
+use xenstored_tests::tools::{Outcome, XEN_BIN};
+
+/// Runs a program of Debian's to its end, or for a minute.
+fn run(library: Library, stage: &Stage, words: &[&str]) -> Outcome {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "60"]).args(words).env("XENSTORED_PATH", stage.socket()).env("LC_ALL", "C");
+    library.load_into(&mut command);
+    command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
+}
+
+/// Each line of a script on both libraries, each time with a new daemon; output, complaints and status must be equal.
+fn same(kind: Kind, script: &[&[&str]]) -> Vec<Outcome> {
+    let [theirs, ours] = Library::BOTH.map(|library| {
+        let mut stage = Stage::new(kind);
+        let outcomes: Vec<_> = script.iter().map(|words| run(library, &stage, words)).collect();
+        stage.assert_alive();
+        outcomes
+    });
+    for ((words, theirs), ours) in script.iter().zip(&theirs).zip(&ours) {
+        assert_eq!(theirs, ours, "{words:?} over {kind:?}: left Debian's library, right ours");
+    }
+    ours
+}
+
+#[rstest]
+fn the_tools_do_the_same(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
+    let long = "v".repeat(4000);
+    let too_long = "v".repeat(4093);
+    let many: Vec<String> = (1..=40).map(|domid| format!("r{domid}")).collect();
+    let mut chmod = vec!["xenstore-chmod", "/vm/a", "n0"];
+    chmod.extend(many.iter().map(String::as_str));
+    let control = format!("{XEN_BIN}/xenstore-control");
+    let write_long = ["xenstore-write", "/vm/long", &long];
+    let write_longer = ["xenstore-write", "/vm/longer", &too_long];
+    let controls: [&[&str]; 4] =
+        [&[&control, "check"], &[&control, "print", "hello"], &[&control, "bogus"], &[&control]];
+    let mut script: Vec<&[&str]> = vec![
+        &["xenstore-write", "/vm/a", "1", "/vm/b/c", "two words", "/vm/empty", ""],
+        &["xenstore-read", "/vm/a", "/vm/b/c", "/vm/empty"],
+        &["xenstore-read", "-p", "/vm/a", "/vm/b/c"],
+        &["xenstore-read", "/vm/none"],
+        &["xenstore-read", "//"],
+        &["xenstore-write", "/vm/escaped", r"\001\x41\t\n\r\\\q\"],
+        &["xenstore-read", "/vm/escaped"],
+        &["xenstore-read", "-R", "/vm/escaped"],
+        &write_long,
+        &["xenstore-read", "/vm/long"],
+        &write_longer,
+        &["xenstore-list", "/vm"],
+        &["xenstore-list", "-p", "/vm"],
+        &["xenstore-list", "/vm/empty"],
+        &["xenstore-list", "/none"],
+        &["xenstore-exists", "/vm/a", "/vm/b"],
+        &["xenstore-exists", "/vm/a", "/vm/none"],
+        &chmod,
+        &["xenstore-chmod", "-r", "/vm/b", "b5"],
+        &["xenstore-chmod", "-u", "/vm/b/c", "w6"],
+        &["xenstore-chmod", "/vm/none", "n0"],
+        &["xenstore-chmod", "/vm/a", "x0"],
+        &["xenstore-ls", "/vm"],
+        &["xenstore-ls", "-p", "/vm"],
+        &["xenstore-ls", "-f", "/vm"],
+        &["xenstore-ls", "-fp", "/vm"],
+        &["xenstore-ls", "/none"],
+        &["xenstore-watch", "-n", "1", "/vm"],
+        &["xenstore-watch", "-n", "2", "/vm", "/none"],
+        &["xenstore-watch", "-n", "1", "//"],
+        &["xenstore-rm", "-t", "/vm/b/c"],
+        &["xenstore-rm", "/vm"],
+        &["xenstore-rm", "/none/deep"],
+        &["xenstore-exists", "/vm"],
+    ];
+    script.extend(controls);
+    let outcomes = same(kind, &script);
+    assert_eq!(outcomes[1].text(), "1\ntwo words\n\n");
+    // oxenstored takes no such value.
+    assert_eq!(outcomes[9].text().len(), if kind == Kind::O { 0 } else { 4001 });
+}
+
+#[rstest]
+fn a_large_directory_is_listed(#[values(Kind::Ours, Kind::C)] kind: Kind) {
+    let paths: Vec<String> = (0..5000).map(|i| format!("/d/{i:04}")).collect();
+    let writes: Vec<Vec<&str>> = paths
+        .chunks(500)
+        .map(|paths| ["xenstore-write"].into_iter().chain(paths.iter().flat_map(|path| [&path[..], "v"])).collect())
+        .collect();
+    let mut script: Vec<&[&str]> = writes.iter().map(Vec::as_slice).collect();
+    let lists: [&[&str]; 3] = [&["xenstore-list", "/d"], &["xenstore-ls", "/d"], &["xenstore-ls", "-f", "/d"]];
+    script.extend(lists);
+    let outcomes = same(kind, &script);
+    for outcome in &outcomes[writes.len()..] {
+        assert_eq!((outcome.status, outcome.text().lines().count()), (0, 5000));
+    }
+}
+
+#[rstest]
+fn xen_s_own_test_program_passes(
+    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values(Library::Debian, Library::Ours)] library: Library,
+) {
+    let mut stage = Stage::new(kind);
+    let program = format!("{XEN_BIN}/test-xenstore");
+    let outcome = run(library, &stage, &[&program, "-i", "50"]);
+    assert_eq!(outcome.status, 0, "{}", String::from_utf8_lossy(&outcome.stderr));
+    assert_eq!(outcome.text().lines().count(), 12, "{}", outcome.text());
+    let outcome = run(library, &stage, &[&program, "-r", "1"]);
+    assert_eq!(outcome.status, 0, "{}", String::from_utf8_lossy(&outcome.stderr));
+    stage.assert_alive();
+}
+
+/// These open the store and then look for a hypervisor, which is not there: they must get exactly as far.
+#[test]
+fn programs_without_a_hypervisor_get_as_far() {
+    let [console, daemon, lowmem, hptool, init, paging, domain] = [
+        "xenconsole",
+        "xenconsoled",
+        "xen-lowmemd",
+        "xen-hptool",
+        "xen-init-dom0",
+        "xenpaging",
+        "init-xenstore-domain",
+    ]
+    .map(|name| format!("{XEN_BIN}/{name}"));
+    let [xl, top] = ["xl", "xentop"].map(|name| format!("{XEN_BIN}/{name}"));
+    let script: [&[&str]; 14] = [
+        &["xenstore-write", "/local/domain/0/name", "Domain-0"],
+        &[&xl, "list"],
+        &[&xl, "info"],
+        &[&xl, "vcpu-list"],
+        &[&xl, "console", "1"],
+        &[&top, "-b", "-i", "1"],
+        &[&console, "1"],
+        &[&daemon, "-i"],
+        &[&lowmem],
+        &[&hptool, "cpu-offline", "1"],
+        &[&init],
+        &[&paging, "-d", "1", "-f", "/none"],
+        &[&domain, "--kernel", "/none", "--memory", "8"],
+        &["xenstore-ls", "-f", "/local"],
+    ];
+    same(Kind::Ours, &script);
+}
