@@ -2,11 +2,13 @@
 
 use crate::compiler::root;
 use crate::library::Library;
-use crate::stage::{Kind, Stage};
+use crate::stage::stage;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use xenstored_tests::Client;
+use xenstored_tests::Store;
+use xenstored_tests::scene::Scene;
 use xenstored_tests::tools::XEN_BIN;
 
 /// Debian's own, whatever else is in the path.
@@ -21,11 +23,11 @@ fn xen_s() -> PathBuf {
     Path::new(XEN_BIN).parent().expect("…/xen-4.17/bin").join("lib/python")
 }
 
-fn python(stage: &Stage, path: &[PathBuf]) -> Command {
+fn python(scene: &Scene, path: &[PathBuf]) -> Command {
     let path = std::env::join_paths(path).expect("plain paths");
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "120", PYTHON]).env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("XENSTORED_PATH", stage.socket());
+    command.env("XENSTORED_PATH", scene.host.socket());
     command
 }
 
@@ -37,10 +39,10 @@ fn text(output: &Output) -> String {
 fn results_of_pyxs() -> BTreeMap<String, String> {
     let sources = root().join("target/sources/pyxs");
     assert!(sources.join("complete").exists(), "the sources of pyxs are not there: run scripts/sources");
-    let stage = Stage::new(Kind::Ours);
+    let scene = stage(Store::Ours);
     // They expect what every toolstack writes first.
-    Client::connect(&stage.socket()).expect("the daemon listens").write("/local/domain/0/name", b"Domain-0");
-    let mut command = python(&stage, &[sources.clone(), ours("")]);
+    Client::connect(&scene.host.socket()).expect("the daemon listens").write("/local/domain/0/name", b"Domain-0");
+    let mut command = python(&scene, &[sources.clone(), ours("")]);
     command.args(["-m", "pytest", "-p", "a_host", "-p", "no:cacheprovider", "-q", "-rA", "tests"]).current_dir(sources);
     let output = command.output().expect("python runs");
     let text = text(&output);
@@ -82,17 +84,17 @@ fn pyxs_s_own_tests_pass() {
 
 #[test]
 fn xen_s_binding_sees_the_same_through_both_libraries() {
-    for kind in [Kind::Ours, Kind::C] {
+    for store in [Store::Ours, Store::C] {
         let [theirs, ours] = Library::BOTH.map(|library| {
-            let stage = Stage::new(kind);
-            let mut command = python(&stage, &[xen_s()]);
+            let scene = stage(store);
+            let mut command = python(&scene, &[xen_s()]);
             library.load_into(&mut command);
             let output = command.arg(ours("lowlevel.py")).output().expect("python runs");
             let text = text(&output);
-            assert!(output.status.success(), "{library:?} over {kind:?}:\n{text}");
+            assert!(output.status.success(), "{library:?} over {store:?}:\n{text}");
             text
         });
-        assert_eq!(theirs, ours, "over {kind:?}: left Debian's library, right ours");
+        assert_eq!(theirs, ours, "over {store:?}: left Debian's library, right ours");
         assert!(ours.contains("\nmany 5000 True\n"), "{ours}");
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::library::Library;
 use crate::program::{Built, Run, loaded, program};
-use crate::stage::{Kind, NEW, Stage};
+use crate::stage::{NEW, stage};
 use rstest::rstest;
 use std::path::Path;
+use xenstored_tests::Store;
+use xenstored_tests::scene::Scene;
 
 /// Fails at the first line that differs.
 fn assert_same(what: &str, [theirs, ours]: [String; 2]) {
@@ -15,14 +17,14 @@ fn assert_same(what: &str, [theirs, ours]: [String; 2]) {
 }
 
 /// Runs a program on each library, each time with a new daemon.
-fn same(kind: Kind, run: impl Fn(Library, &Stage) -> String) {
+fn same(store: Store, run: impl Fn(Library, &Scene) -> String) {
     let outputs = Library::BOTH.map(|library| {
-        let mut stage = Stage::new(kind);
-        let output = run(library, &stage);
-        stage.assert_alive();
+        let mut scene = stage(store);
+        let output = run(library, &scene);
+        scene.assert_alive();
         output
     });
-    assert_same(&format!("{kind:?}"), outputs);
+    assert_same(&format!("{store:?}"), outputs);
 }
 
 #[test]
@@ -37,11 +39,11 @@ fn each_library_is_the_one_that_is_loaded() {
 }
 
 /// Arguments of programs: what this daemon can do. oxenstored has smaller values, and lists that fit one message only.
-pub(crate) fn arguments(name: &str, kind: Kind) -> &'static [&'static str] {
-    match (name, kind) {
-        ("nodes", Kind::O) => &["2048", "500"],
+pub(crate) fn arguments(name: &str, store: Store) -> &'static [&'static str] {
+    match (name, store) {
+        ("nodes", Store::Ocaml) => &["2048", "500"],
         ("nodes", _) => &["4088", "5000"],
-        ("transactions", Kind::O) => &["500"],
+        ("transactions", Store::Ocaml) => &["500"],
         ("transactions", _) => &["1000"],
         _ => &[],
     }
@@ -49,17 +51,17 @@ pub(crate) fn arguments(name: &str, kind: Kind) -> &'static [&'static str] {
 
 #[rstest]
 fn programs_see_the_same(
-    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values(Store::Ours, Store::C, Store::Ocaml)] store: Store,
     #[values("nodes", "transactions", "watches", "opening", "signals")] name: &'static str,
 ) {
-    same(kind, |library, stage| Run::new(name, library).args(arguments(name, kind)).at(stage.socket()).output());
+    same(store, |library, scene| Run::new(name, library).args(arguments(name, store)).at(scene.host.socket()).output());
 }
 
 #[rstest]
-fn toolstacks_see_the_same(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
-    same(kind, |library, stage| {
-        let domain = stage.host.domain(NEW).expect("the domain was made");
-        let run = Run::new("domains", library).at(stage.socket());
+fn toolstacks_see_the_same(#[values(Store::Ours, Store::C, Store::Ocaml)] store: Store) {
+    same(store, |library, scene| {
+        let domain = scene.host.domain(NEW).expect("the domain was made");
+        let run = Run::new("domains", library).at(scene.host.socket());
         run.number(domain.domid).number(domain.gfn).number(domain.port).output()
     });
 }

@@ -2,16 +2,17 @@
 
 use crate::library::Library;
 use crate::program::{Built, Run};
-use crate::stage::{Kind, Stage};
+use crate::stage::stage;
 use rstest::rstest;
+use xenstored_tests::Store;
 
 #[rstest]
 fn a_child_that_lets_go_leaves_its_parent_alone(
-    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values(Store::Ours, Store::C, Store::Ocaml)] store: Store,
     #[values(Library::Debian, Library::Ours)] library: Library,
 ) {
-    let stage = Stage::new(kind);
-    let output = Run::new("fork", library).at(stage.socket()).args(&["destroy"]).output();
+    let scene = stage(store);
+    let output = Run::new("fork", library).at(scene.host.socket()).args(&["destroy"]).output();
     assert!(output.contains("read over the child's own: 5 bytes \"value\"\nend of the child: 0\n"), "{output}");
     assert!(output.contains("event in the parent: 2: \"/w/x\" \"t\"\nno other: fails: EAGAIN\n"), "{output}");
 }
@@ -19,8 +20,8 @@ fn a_child_that_lets_go_leaves_its_parent_alone(
 /// With Debian's library such a child waits for ever, or takes its parent's replies.
 #[test]
 fn a_child_that_goes_on_gets_errors_and_its_parent_loses_nothing() {
-    let stage = Stage::new(Kind::Ours);
-    let output = Run::new("fork", Library::Ours).at(stage.socket()).args(&["use"]).output();
+    let scene = stage(Store::Ours);
+    let output = Run::new("fork", Library::Ours).at(scene.host.socket()).args(&["use"]).output();
     for call in ["read", "write", "watch", "event", "waiting"] {
         assert!(output.contains(&format!("{call} in the child: fails: EBADF\n")), "{output}");
     }
@@ -31,10 +32,10 @@ fn a_child_that_goes_on_gets_errors_and_its_parent_loses_nothing() {
 
 /// Debian's library closes its descriptor twice, which may be another's by then, and leaves those alone who poll.
 #[rstest]
-fn everybody_who_waits_is_told_of_the_death(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
-    let mut stage = Stage::new(kind);
-    let waiting = Run::new("death", Library::Ours).at(stage.socket()).start();
-    stage.kill();
+fn everybody_who_waits_is_told_of_the_death(#[values(Store::Ours, Store::C, Store::Ocaml)] store: Store) {
+    let mut scene = stage(store);
+    let waiting = Run::new("death", Library::Ours).at(scene.host.socket()).start();
+    scene.kill();
     let output = waiting.finish();
     let (_, output) = output.split_once("> end the daemon\n").expect("the cue");
     assert_eq!(
@@ -46,18 +47,18 @@ fn everybody_who_waits_is_told_of_the_death(#[values(Kind::Ours, Kind::C, Kind::
 
 #[rstest]
 fn handles_close_in_the_middle_of_a_storm(#[values(Library::Debian, Library::Ours)] library: Library) {
-    let mut stage = Stage::new(Kind::Ours);
-    let output = Run::new("storm", library).at(stage.socket()).args(&["1000"]).output();
+    let mut scene = stage(Store::Ours);
+    let output = Run::new("storm", library).at(scene.host.socket()).args(&["1000"]).output();
     assert_eq!(output, "failures: 0\nthe writer returned\n");
-    stage.assert_alive();
+    scene.assert_alive();
 }
 
 #[rstest]
 fn a_daemon_dies_in_the_middle_of_a_storm(#[values(Library::Debian, Library::Ours)] library: Library) {
     for _ in 0..5 {
-        let mut stage = Stage::new(Kind::Ours);
-        let waiting = Run::new("storm", library).at(stage.socket()).args(&["10", "die"]).start();
-        stage.kill();
+        let mut scene = stage(Store::Ours);
+        let waiting = Run::new("storm", library).at(scene.host.socket()).args(&["10", "die"]).start();
+        scene.kill();
         let output = waiting.finish();
         let told = "failures: 0\n> end the daemon\nthe taker returned\nthe writer returned\n";
         assert_eq!(output, told, "{library:?}");
@@ -66,11 +67,11 @@ fn a_daemon_dies_in_the_middle_of_a_storm(#[values(Library::Debian, Library::Our
 
 #[rstest]
 fn threads_share_a_handle(
-    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values(Store::Ours, Store::C, Store::Ocaml)] store: Store,
     #[values(Library::Debian, Library::Ours)] library: Library,
 ) {
-    let stage = Stage::new(kind);
-    let output = Run::new("threads", library).at(stage.socket()).args(&["16", "200"]).output();
+    let scene = stage(store);
+    let output = Run::new("threads", library).at(scene.host.socket()).args(&["16", "200"]).output();
     assert_eq!(output, "wrong: 0\nevents: 3200\n");
 }
 

@@ -3,8 +3,9 @@
 use crate::differential::arguments;
 use crate::library::Library;
 use crate::program::{Built, Run};
-use crate::stage::{Kind, NEW, Stage};
+use crate::stage::{NEW, stage};
 use rstest::rstest;
+use xenstored_tests::Store;
 
 /// What memcheck finds is told by this exit status.
 const FOUND: &str = "--error-exitcode=99";
@@ -40,13 +41,13 @@ fn library(tool: &[&str]) -> Library {
 
 /// Runs a program with its arguments under a tool, over a daemon of ours.
 fn clean(name: &'static str, built: Built, args: &[&str], tool: &[&str]) {
-    let stage = Stage::new(Kind::Ours);
-    Run::new(name, library(tool)).built(built).at(stage.socket()).under(tool).args(args).output();
+    let scene = stage(Store::Ours);
+    Run::new(name, library(tool)).built(built).at(scene.host.socket()).under(tool).args(args).output();
 }
 
 #[rstest]
-#[case::nodes("nodes", arguments("nodes", Kind::Ours))]
-#[case::transactions("transactions", arguments("transactions", Kind::Ours))]
+#[case::nodes("nodes", arguments("nodes", Store::Ours))]
+#[case::transactions("transactions", arguments("transactions", Store::Ours))]
 #[case::watches("watches", &[])]
 #[case::opening("opening", &[])]
 #[case::words("words", &[])]
@@ -68,9 +69,9 @@ fn so_it_is_by_newer_calls(#[case] name: &'static str, #[case] args: &[&str]) {
 
 #[test]
 fn so_it_is_by_toolstacks() {
-    let stage = Stage::new(Kind::Ours);
-    let domain = stage.host.domain(NEW).expect("the domain was made");
-    let run = Run::new("domains", Library::Ours).at(stage.socket()).under(&MEMCHECK);
+    let scene = stage(Store::Ours);
+    let domain = scene.host.domain(NEW).expect("the domain was made");
+    let run = Run::new("domains", Library::Ours).at(scene.host.socket()).under(&MEMCHECK);
     run.number(domain.domid).number(domain.gfn).number(domain.port).output();
 }
 
@@ -88,9 +89,9 @@ fn threads_use_nothing_without_a_lock(#[case] name: &'static str, #[case] args: 
 #[case::locks(&HELGRIND)]
 fn a_death_leaves_no_memory_and_no_race(#[case] tool: &[&str]) {
     for (name, args) in [("death", &[][..]), ("storm", &["5", "die"])] {
-        let mut stage = Stage::new(Kind::Ours);
-        let waiting = Run::new(name, library(tool)).at(stage.socket()).under(tool).args(args).start();
-        stage.kill();
+        let mut scene = stage(Store::Ours);
+        let waiting = Run::new(name, library(tool)).at(scene.host.socket()).under(tool).args(args).start();
+        scene.kill();
         waiting.finish();
     }
 }

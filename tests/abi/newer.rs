@@ -3,11 +3,12 @@
 
 use crate::library::Library;
 use crate::program::{Built, Run};
-use crate::stage::{Kind, Stage};
+use crate::stage::stage;
+use xenstored_tests::Store;
 
-fn told(kind: Kind) -> String {
-    let stage = Stage::new(kind);
-    Run::new("newer", Library::Ours).built(Built::Ours).at(stage.socket()).output()
+fn told(store: Store) -> String {
+    let scene = stage(store);
+    Run::new("newer", Library::Ours).built(Built::Ours).at(scene.host.socket()).output()
 }
 
 #[test]
@@ -72,21 +73,21 @@ unwatch 1: true
 unwatch 2: true
 watch nowhere: fails: EINVAL
 "#;
-    for (told, expected) in told(Kind::Ours).lines().zip(expected.lines()) {
+    for (told, expected) in told(Store::Ours).lines().zip(expected.lines()) {
         assert_eq!(told, expected);
     }
-    assert_eq!(told(Kind::Ours).lines().count(), expected.lines().count());
+    assert_eq!(told(Store::Ours).lines().count(), expected.lines().count());
 }
 
 /// Where the daemon knows no depth, only `xs_watch_try_depth` registers a watch, which sees everything below.
 #[test]
 fn an_older_daemon_refuses_them() {
-    for kind in [Kind::C, Kind::O] {
-        let told = told(kind);
+    for store in [Store::C, Store::Ocaml] {
+        let told = told(store);
         let (refused, watched) = told.split_once("watch at depth 2, if possible: true\n").expect("a watch");
-        assert!(refused.lines().all(|line| line.ends_with(": fails: ENOSYS")), "{kind:?}: {refused}");
+        assert!(refused.lines().all(|line| line.ends_with(": fails: ENOSYS")), "{store:?}: {refused}");
         let seen = watched.lines().filter(|line| line.starts_with("event: 2: ") && line.ends_with("\"2\"")).count();
-        assert_eq!(seen, 5, "{kind:?}: {watched}");
-        assert!(watched.ends_with("unwatch 2: true\nwatch nowhere: fails: ENOSYS\n"), "{kind:?}: {watched}");
+        assert_eq!(seen, 5, "{store:?}: {watched}");
+        assert!(watched.ends_with("unwatch 2: true\nwatch nowhere: fails: ENOSYS\n"), "{store:?}: {watched}");
     }
 }

@@ -1,35 +1,37 @@
 //! Debian's own programs on Debian's library and on ours, over the same kind of daemon.
 
 use crate::library::Library;
-use crate::stage::{Kind, Stage};
+use crate::stage::stage;
 use rstest::rstest;
 use std::process::{Command, Stdio};
+use xenstored_tests::Store;
+use xenstored_tests::scene::Scene;
 use xenstored_tests::tools::{Outcome, XEN_BIN};
 
 /// Runs a program of Debian's to its end, or for a minute.
-fn run(library: Library, stage: &Stage, words: &[&str]) -> Outcome {
+fn run(library: Library, scene: &Scene, words: &[&str]) -> Outcome {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "60"]).args(words).env("XENSTORED_PATH", stage.socket()).env("LC_ALL", "C");
+    command.args(["--kill-after=5", "60"]).args(words).env("XENSTORED_PATH", scene.host.socket()).env("LC_ALL", "C");
     library.load_into(&mut command);
     command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
 }
 
 /// Each line of a script on both libraries, each time with a new daemon; output, complaints and status must be equal.
-fn same(kind: Kind, script: &[&[&str]]) -> Vec<Outcome> {
+fn same(store: Store, script: &[&[&str]]) -> Vec<Outcome> {
     let [theirs, ours] = Library::BOTH.map(|library| {
-        let mut stage = Stage::new(kind);
-        let outcomes: Vec<_> = script.iter().map(|words| run(library, &stage, words)).collect();
-        stage.assert_alive();
+        let mut scene = stage(store);
+        let outcomes: Vec<_> = script.iter().map(|words| run(library, &scene, words)).collect();
+        scene.assert_alive();
         outcomes
     });
     for ((words, theirs), ours) in script.iter().zip(&theirs).zip(&ours) {
-        assert_eq!(theirs, ours, "{words:?} over {kind:?}: left Debian's library, right ours");
+        assert_eq!(theirs, ours, "{words:?} over {store:?}: left Debian's library, right ours");
     }
     ours
 }
 
 #[rstest]
-fn the_tools_do_the_same(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
+fn the_tools_do_the_same(#[values(Store::Ours, Store::C, Store::Ocaml)] store: Store) {
     let long = "v".repeat(4000);
     let too_long = "v".repeat(4093);
     let many: Vec<String> = (1..=40).map(|domid| format!("r{domid}")).collect();
@@ -77,14 +79,14 @@ fn the_tools_do_the_same(#[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind) {
         &["xenstore-exists", "/vm"],
     ];
     script.extend(controls);
-    let outcomes = same(kind, &script);
+    let outcomes = same(store, &script);
     assert_eq!(outcomes[1].text(), "1\ntwo words\n\n");
     // oxenstored takes no such value.
-    assert_eq!(outcomes[9].text().len(), if kind == Kind::O { 0 } else { 4001 });
+    assert_eq!(outcomes[9].text().len(), if store == Store::Ocaml { 0 } else { 4001 });
 }
 
 #[rstest]
-fn a_large_directory_is_listed(#[values(Kind::Ours, Kind::C)] kind: Kind) {
+fn a_large_directory_is_listed(#[values(Store::Ours, Store::C)] store: Store) {
     let paths: Vec<String> = (0..5000).map(|i| format!("/d/{i:04}")).collect();
     let writes: Vec<Vec<&str>> = paths
         .chunks(500)
@@ -93,7 +95,7 @@ fn a_large_directory_is_listed(#[values(Kind::Ours, Kind::C)] kind: Kind) {
     let mut script: Vec<&[&str]> = writes.iter().map(Vec::as_slice).collect();
     let lists: [&[&str]; 3] = [&["xenstore-list", "/d"], &["xenstore-ls", "/d"], &["xenstore-ls", "-f", "/d"]];
     script.extend(lists);
-    let outcomes = same(kind, &script);
+    let outcomes = same(store, &script);
     for outcome in &outcomes[writes.len()..] {
         assert_eq!((outcome.status, outcome.text().lines().count()), (0, 5000));
     }
@@ -101,17 +103,17 @@ fn a_large_directory_is_listed(#[values(Kind::Ours, Kind::C)] kind: Kind) {
 
 #[rstest]
 fn xen_s_own_test_program_passes(
-    #[values(Kind::Ours, Kind::C, Kind::O)] kind: Kind,
+    #[values(Store::Ours, Store::C, Store::Ocaml)] store: Store,
     #[values(Library::Debian, Library::Ours)] library: Library,
 ) {
-    let mut stage = Stage::new(kind);
+    let mut scene = stage(store);
     let program = format!("{XEN_BIN}/test-xenstore");
-    let outcome = run(library, &stage, &[&program, "-i", "50"]);
+    let outcome = run(library, &scene, &[&program, "-i", "50"]);
     assert_eq!(outcome.status, 0, "{}", String::from_utf8_lossy(&outcome.stderr));
     assert_eq!(outcome.text().lines().count(), 12, "{}", outcome.text());
-    let outcome = run(library, &stage, &[&program, "-r", "1"]);
+    let outcome = run(library, &scene, &[&program, "-r", "1"]);
     assert_eq!(outcome.status, 0, "{}", String::from_utf8_lossy(&outcome.stderr));
-    stage.assert_alive();
+    scene.assert_alive();
 }
 
 /// These open the store and then look for a hypervisor, which is not there: they must get exactly as far.
@@ -144,5 +146,5 @@ fn programs_without_a_hypervisor_get_as_far() {
         &[&domain, "--kernel", "/none", "--memory", "8"],
         &["xenstore-ls", "-f", "/local"],
     ];
-    same(Kind::Ours, &script);
+    same(Store::Ours, &script);
 }
