@@ -1,6 +1,6 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench lib fuzz deb check clean
+.PHONY: help setup run test bench lib fuzz kill-loop deb check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
@@ -9,6 +9,7 @@ help:
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
 	@echo 'make lib     the C library libxenstore, into target/lib'
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
+	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
 	@echo 'make deb     Debian packages into target/deb/'
 	@echo 'make check   formatting and lints'
 	@echo 'make clean   remove what was built'
@@ -30,6 +31,9 @@ lib: setup
 
 fuzz: setup
 	@scripts/fuzz "$(TARGET)" $(SECONDS)
+
+kill-loop: setup
+	@scripts/kill-loop $(ROUNDS)
 
 deb:
 	@scripts/deb

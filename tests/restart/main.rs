@@ -1,5 +1,7 @@
 //! The daemon dies and comes back: what it had promised holds.
 
 mod guests;
+mod kill_loop;
+mod player;
 mod sockets;
 mod take_over;

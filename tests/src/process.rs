@@ -62,6 +62,17 @@ pub fn keepers(run_dir: &Path) -> Vec<u32> {
     with_words(|words| words.get(1) == Some(&&b"--keeper"[..]) && words.get(2) == Some(&socket.as_os_str().as_bytes()))
 }
 
+/// The daemons, keepers apart, on whose command line a directory is named.
+///
+/// # Panics
+/// When `/proc` cannot be read.
+#[must_use]
+pub fn daemons(dir: &Path) -> Vec<u32> {
+    let pid_file = dir.join("pid");
+    let pid_file = pid_file.as_os_str().as_bytes();
+    with_words(|words| words.get(1) != Some(&&b"--keeper"[..]) && words.contains(&pid_file))
+}
+
 /// Ends every process on whose command line a directory is named, whoever started it: a daemon, its keeper, the daemon
 /// that the keeper started meanwhile.
 ///

@@ -73,7 +73,8 @@ impl Scene {
     fn await_daemon(&mut self) {
         wait::until("the daemon serves", || {
             if let Some(status) = self.daemon.try_wait().expect("a child can be waited for") {
-                panic!("the daemon ended ({status}) before it served:\n{}", self.log());
+                // A keeper that waited for too long has started one itself.
+                assert!(!self.keepers().is_empty(), "the daemon ended ({status}) before it served:\n{}", self.log());
             }
             // Its keeper listens too, and does not answer; what is left of the one before breaks off.
             let served = |mut client: Client| client.try_request(Op::Read, 0, b"/\0").is_ok();
@@ -87,10 +88,23 @@ impl Scene {
         let _ = self.daemon.wait();
     }
 
+    /// Kills the daemon also where it is one that the keeper started.
+    pub fn kill_whoever_serves(&mut self) {
+        self.kill();
+        for pid in process::daemons(self.dir.path()) {
+            let _ = kill(Pid::from_raw(i32::try_from(pid).expect("a pid fits")), Signal::SIGKILL);
+        }
+    }
+
     /// Starts a daemon in place of the one that was killed, and waits until it serves.
     pub fn start_again(&mut self) {
-        self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args, &self.environment);
+        self.start_unawaited();
         self.await_daemon();
+    }
+
+    /// Starts a daemon in place of the one that was killed.
+    pub fn start_unawaited(&mut self) {
+        self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args, &self.environment);
     }
 
     /// The keepers of the daemon.
