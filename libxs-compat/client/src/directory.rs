@@ -41,6 +41,9 @@ pub trait Requests {
         take: impl FnMut(&[u8]),
     ) -> Result<(), Error>;
 
+    /// Whether requests in a row cost less than one after the other.
+    fn takes_batches(&self) -> bool;
+
     /// Opens a transaction, unless the caller is in one or it cannot be had.
     fn start(&self) -> Option<Self::Transaction>;
 
@@ -105,7 +108,8 @@ fn read_whole<Q: Requests>(
     transaction: Option<&Q::Transaction>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let mut list = List { names: Vec::new(), generation: None, end: End::Open };
-    let mut count = FIRST_PARTS;
+    let (first, most) = if requests.takes_batches() { (FIRST_PARTS, MOST_PARTS) } else { (1, 1) };
+    let mut count = first;
     loop {
         let begin = list.names.len();
         let offsets: Vec<_> = (0..count).map(|part| begin + part * STRIDE).collect();
@@ -128,7 +132,7 @@ fn read_whole<Q: Requests>(
             }
             // Where parts are shorter than the stride, they are asked for one by one.
             (Ok(()), End::Open) if list.names.len() < begin + count.min(2) * STRIDE => count = 1,
-            (Ok(()), End::Open) => count = (count * 2).min(MOST_PARTS),
+            (Ok(()), End::Open) => count = (count * 2).min(most),
         }
     }
 }

@@ -145,6 +145,10 @@ impl directory::Requests for LongLists<'_> {
         client.link().request_all(op, transaction.copied().unwrap_or(self.0.tx_id), payloads, client.until(), take)
     }
 
+    fn takes_batches(&self) -> bool {
+        self.0.client.link().takes_batches()
+    }
+
     fn start(&self) -> Option<u32> {
         let client = self.0.client;
         if self.0.tx_id == 0 { client.link().start_transaction(client.until()).ok() } else { None }

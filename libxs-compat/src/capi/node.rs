@@ -63,6 +63,10 @@ impl directory::Requests for Lists<'_> {
         self.handle.link.request_all(op, tx_id, payloads, self.handle.until(), take)
     }
 
+    fn takes_batches(&self) -> bool {
+        self.handle.link.takes_batches()
+    }
+
     fn start(&self) -> Option<u32> {
         if self.t == 0 { self.handle.link.start_transaction(self.handle.until()).ok() } else { None }
     }

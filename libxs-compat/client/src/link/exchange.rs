@@ -193,7 +193,8 @@ impl<P: Platform, S: Sink> Shared<P, S> {
                 return Err(Error::Closed);
             }
             drop(state);
-            self.renew(until)?;
+            // Where there is no daemon now is of no use to those who ask for a node; ENOENT would say something else.
+            self.renew(until).map_err(|_| Error::Closed)?;
         }
     }
 

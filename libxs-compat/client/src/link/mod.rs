@@ -131,13 +131,19 @@ impl<P: Platform, S: Sink> Link<P, S> {
         if payloads.is_empty() {
             return Ok(());
         }
-        if !self.shared.state.lock().transport.takes_batches() {
+        if !self.takes_batches() {
             let mut one = |payload: &Vec<u8>| self.shared.exchange(op, tx_id, &[payload], until, &mut take).result;
             return payloads.iter().try_for_each(&mut one);
         }
         let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
         let messages: Vec<&[&[u8]]> = parts.iter().map(|part| part.as_slice()).collect();
         self.shared.exchange_all(&mut 0, op, tx_id, &messages, until, &mut take)
+    }
+
+    /// Whether [`Self::request_all`] sends its requests in one piece.
+    #[must_use]
+    pub fn takes_batches(&self) -> bool {
+        self.shared.state.lock().transport.takes_batches()
     }
 
     /// Opens a transaction and returns the number by which requests name it.
