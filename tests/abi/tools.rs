@@ -3,7 +3,9 @@
 use crate::library::Library;
 use crate::stage::stage;
 use rstest::rstest;
-use std::process::{Command, Stdio};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use xenstore_wire::Op;
 use xenstored_tests::Store;
 use xenstored_tests::scene::Scene;
 use xenstored_tests::tools::{Outcome, XEN_BIN};
@@ -38,6 +40,9 @@ fn the_tools_do_the_same(#[values(Store::Ours, Store::C, Store::Ocaml)] store: S
     let mut chmod = vec!["xenstore-chmod", "/vm/a", "n0"];
     chmod.extend(many.iter().map(String::as_str));
     let control = format!("{XEN_BIN}/xenstore-control");
+    // Every kind of byte, as the tools write it.
+    let bytes = r#"\000\007\x08\t\n\r\x1f "\\~\x7f\x80\xff"#;
+    let write_bytes = ["xenstore-write", "/vm/bytes", bytes];
     let write_long = ["xenstore-write", "/vm/long", &long];
     let write_longer = ["xenstore-write", "/vm/longer", &too_long];
     let controls: [&[&str]; 4] =
@@ -49,6 +54,12 @@ fn the_tools_do_the_same(#[values(Store::Ours, Store::C, Store::Ocaml)] store: S
         &["xenstore-read", "/vm/none"],
         &["xenstore-read", "//"],
         &["xenstore-write", "/vm/escaped", r"\001\x41\t\n\r\\\q\"],
+        &write_bytes,
+        &["xenstore-read", "/vm/bytes"],
+        &["xenstore-read", "-R", "/vm/bytes"],
+        &["xenstore-write", "/vm/dash", "-", "/vm/equals", "a=b c"],
+        &["xenstore-write", "/vm/odd", "1", "/vm/odder"],
+        &["xenstore-write"],
         &["xenstore-read", "/vm/escaped"],
         &["xenstore-read", "-R", "/vm/escaped"],
         &write_long,
@@ -81,8 +92,11 @@ fn the_tools_do_the_same(#[values(Store::Ours, Store::C, Store::Ocaml)] store: S
     script.extend(controls);
     let outcomes = same(store, &script);
     assert_eq!(outcomes[1].text(), "1\ntwo words\n\n");
+    assert_eq!(outcomes[7].text(), format!("{bytes}\n"));
+    assert_eq!(outcomes[8].stdout, b"\0\x07\x08\t\n\r\x1f \"\\~\x7f\x80\xff");
+    assert_eq!([9, 10, 11].map(|number: usize| outcomes[number].status), [0, 1, 1]);
     // oxenstored takes no such value.
-    assert_eq!(outcomes[9].text().len(), if store == Store::Ocaml { 0 } else { 4001 });
+    assert_eq!(outcomes[15].text().len(), if store == Store::Ocaml { 0 } else { 4001 });
 }
 
 #[rstest]
@@ -114,6 +128,56 @@ fn xen_s_own_test_program_passes(
     let outcome = run(library, &scene, &[&program, "-r", "1"]);
     assert_eq!(outcome.status, 0, "{}", String::from_utf8_lossy(&outcome.stderr));
     scene.assert_alive();
+}
+
+#[test]
+fn walks_go_on_while_nodes_vanish_and_many_walk_at_once() {
+    let mut scene = stage(Store::Ours);
+    let mut dom0 = scene.dom0();
+    let walk = |path: &'static str| {
+        let mut command = Command::new("xenstore-ls");
+        command.args(["-f", path]).env("XENSTORED_PATH", scene.host.socket()).stdin(Stdio::null());
+        Library::Ours.load_into(&mut command);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("xenstore-ls starts")
+    };
+    let finish = |walk: Child| -> Outcome { walk.wait_with_output().expect("it can be waited for").into() };
+    for round in 0..10 {
+        for i in 0..1000 {
+            dom0.write(&format!("/d/{i:04}"), b"v");
+        }
+        let walking = walk("/d");
+        for i in 0..999 {
+            assert_eq!(dom0.request(Op::Rm, format!("/d/{i:04}\0").as_bytes()), Ok(b"OK\0".to_vec()));
+        }
+        let outcome = finish(walking);
+        assert_eq!(outcome.status, 0, "round {round}: {}", String::from_utf8_lossy(&outcome.stderr));
+        assert!(outcome.text().ends_with("/d/0999 = \"v\"\n"), "round {round}: {}", outcome.text());
+    }
+    for vm in 0..50 {
+        (0..100).for_each(|i| dom0.write(&format!("/vm/{vm:02}/{i:02}"), b"v"));
+    }
+    let walks: Vec<_> = (0..20).map(|_| walk("/vm")).collect();
+    let texts: Vec<_> = walks.into_iter().map(|walk| finish(walk).text()).collect();
+    assert_eq!(texts[0].lines().count(), 50 * 101);
+    assert!(texts.iter().all(|text| *text == texts[0]));
+    scene.assert_alive();
+}
+
+#[test]
+fn a_watching_tool_ends_alike_when_the_daemon_dies() {
+    let [theirs, ours] = Library::BOTH.map(|library| {
+        let mut scene = stage(Store::Ours);
+        let mut command = Command::new("xenstore-watch");
+        command.args(["-n", "3", "/vm"]).env("XENSTORED_PATH", scene.host.socket()).stdin(Stdio::null());
+        library.load_into(&mut command);
+        let mut tool = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("xenstore-watch starts");
+        let mut line = [0; 4];
+        tool.stdout.as_mut().expect("its output is piped").read_exact(&mut line).expect("the first event");
+        scene.kill();
+        let outcome: Outcome = tool.wait_with_output().expect("it can be waited for").into();
+        (line, outcome)
+    });
+    assert_eq!(theirs, ours, "left Debian's library, right ours");
 }
 
 /// These open the store and then look for a hypervisor, which is not there: they must get exactly as far.

@@ -1,11 +1,12 @@
 /*
- * Handles that close while events pour in, and daemons that die then:
- * storm.c HANDLES [die]
+ * Handles that close while events pour in, in a child after fork() too, and
+ * daemons that die then: storm.c HANDLES [die]
  */
 
 #include "report.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 static atomic_bool enough;
 static atomic_long written;
@@ -34,6 +35,19 @@ static void *take_events(void *h)
     return (void *)taken;
 }
 
+/* A child frees what it has of the handle; the parent's goes on. */
+static bool let_go_in_a_child(struct xs_handle *h)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0) {
+        xs_daemon_destroy_postfork(h);
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 int main(int argc, char **argv)
 {
     long handles = argc > 1 ? atol(argv[1]) : 0, failures = 0;
@@ -50,6 +64,8 @@ int main(int argc, char **argv)
             free(xs_read_watch(h, &count));
         if (i % 3 == 0)
             failures += xs_fileno(h) < 0;
+        if (i % 11 == 0)
+            failures += !let_go_in_a_child(h);
         if (i % 5 == 0)
             failures += !xs_unwatch(h, "/storm", "a");
         xs_close(h);
