@@ -1,12 +1,15 @@
 #![no_main]
 //! Requests of several sockets and domains in any order, with domains coming and going: the engine never fails, answers
-//! each request once, and its accounts are right.
+//! each request once, and its accounts are right. Now and then another goes on from its image.
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use xenstore_core::{Config, DomId, DomainEvent, Existence};
 use xenstore_wire::PAYLOAD_MAX;
 use xenstored_fuzz::{Closed, Driver, Request};
+
+/// Steps after which the engine is saved and another restored.
+const RESTART: u32 = 16;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
@@ -33,6 +36,10 @@ fuzz_target!(|input: (bool, u8, bool, Vec<Step>)| {
     let admin = driver.open().expect("the first is let in");
     (1..4).map(DomId).for_each(|domid| _ = driver.introduce(domid));
     for (number, step) in (1..).zip(steps.into_iter().take(400)) {
+        if number % RESTART == 0 {
+            driver.restart();
+            driver.engine().set_tracing(trace);
+        }
         let connections = driver.connections();
         let at = |who: u8| connections[usize::from(who) % connections.len()];
         let domid = |domid: u8| DomId(1 + u16::from(domid % 5));

@@ -1,6 +1,7 @@
 //! Stands where the daemon's shell stands: feeds the engine, does what it asks for, and reads all that it sends.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use xenstore_core::{CloseReason, Config, ConnId, DomId, DomainEvent, Effect, Engine, Note, Question, Time};
@@ -29,6 +30,18 @@ struct Client {
     last_reply: (u32, Vec<u8>),
     /// Does not read until it is asked to.
     deaf: bool,
+}
+
+/// An engine's image.
+#[must_use]
+pub fn image(engine: &Engine) -> Vec<u8> {
+    let mut image = Vec::new();
+    let saved = engine.save(|bytes| {
+        image.extend_from_slice(bytes);
+        Ok::<(), Infallible>(())
+    });
+    let Ok(()) = saved;
+    image
 }
 
 /// An engine with connections whose every message is checked.
@@ -154,6 +167,14 @@ impl Driver {
         for domid in (1..=5).map(DomId) {
             assert_eq!(self.engine.quota_usage(domid), None, "domain {domid} is gone");
         }
+    }
+
+    /// The daemon dies, and the next goes on with what the image says; what the engine wanted done is asked for anew.
+    pub fn restart(&mut self) {
+        let before = image(&self.engine);
+        self.engine = Engine::restore(&before).expect("an image can be read");
+        assert!(image(&self.engine) == before, "what is restored has the same image");
+        self.engine.resume();
     }
 
     /// Takes turns until there is nothing left to do.

@@ -10,7 +10,7 @@ mod rogue;
 mod scene;
 mod simulation;
 
-pub use driver::{Closed, Driver};
+pub use driver::{Closed, Driver, image};
 pub use request::{Number, Place, Request};
 pub use ring_step::{Index, RingStep, Who};
 pub use scene::Scene;
