@@ -226,6 +226,7 @@ fn equal_events_still_fall_together_and_old_ones_expire() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn a_store_in_many_pieces_comes_back() {
     let mut world = World::new();
     let (conn, deaf) = (world.socket(), world.socket());
@@ -249,6 +250,7 @@ fn a_store_in_many_pieces_comes_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn pieces_are_of_a_bounded_size_and_a_sink_that_fails_gets_no_more() {
     let mut world = World::new();
     let conn = world.socket();
@@ -267,6 +269,7 @@ fn pieces_are_of_a_bounded_size_and_a_sink_that_fails_gets_no_more() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn wide_lists_that_differ_little_share_memory_and_take_little() {
     let mut world = World::new();
     let conn = world.socket();
@@ -326,6 +329,7 @@ fn what_is_no_image_is_told_apart() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn every_prefix_is_refused() {
     let image = saved(&full().0.engine);
     for len in 0..image.len() {
@@ -343,6 +347,7 @@ fn every_prefix_is_refused() {
 #[case::many(0x7f)]
 #[case::more(0x80)]
 #[case::all(0xff)]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn every_byte_may_be_another(#[case] byte: u8) {
     let image = saved(&full().0.engine);
     for at in 0..image.len() - 4 {
@@ -355,6 +360,7 @@ fn every_byte_may_be_another(#[case] byte: u8) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn nothing_can_be_said_that_takes_much_memory() {
     // A count of thousands of millions in each place where a number may be.
     let image = saved(&full().0.engine);

@@ -307,6 +307,7 @@ fn seen(engine: &Engine) -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn an_engine_that_was_restored_goes_on_as_the_one_that_was_saved() {
     // For a longer run: XS_SEED=7 XS_ROUNDS=20000.
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());

@@ -75,3 +75,6 @@ impl Tag {
         1
     }
 }
+
+#[cfg(test)]
+mod tests;
