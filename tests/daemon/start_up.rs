@@ -272,7 +272,6 @@ fn a_start_that_fails_is_told_to_the_launcher() {
 #[case::an_unknown_quota(&["--quota", "bogus=1"])]
 #[case::a_quota_without_value(&["--quota", "nodes"])]
 #[case::an_unknown_timeout(&["--timeout", "lunch=1"])]
-#[case::live_update(&["--live-update"])]
 fn a_wrong_command_line_is_refused_with_one_line_and_status_2(#[case] args: &[&str]) {
     let dir = temporary();
     let output = run(dir.path(), args);
