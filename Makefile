@@ -1,12 +1,13 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench lib fuzz kill-loop deb check clean
+.PHONY: help setup run test bench bench-lib lib fuzz kill-loop deb check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
 	@echo '             (ONCE=1: end after the show)'
 	@echo 'make test    all tests, on the real binary beside the peers'
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
+	@echo 'make bench-lib  the C library beside Debian'"'"'s: CPU time of the program that calls it'
 	@echo 'make lib     the C library libxenstore, into target/lib'
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
 	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
@@ -25,6 +26,9 @@ test: setup
 
 bench: setup
 	@scripts/bench $(ARGS)
+
+bench-lib: setup
+	@scripts/bench-lib $(ARGS)
 
 lib: setup
 	@scripts/lib
