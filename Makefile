@@ -1,6 +1,6 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench bench-lib lib fuzz kill-loop deb check clean
+.PHONY: help setup run test bench bench-lib lib fuzz kill-loop deb deb-test check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
@@ -12,6 +12,7 @@ help:
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
 	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
 	@echo 'make deb     Debian packages into target/deb/'
+	@echo 'make deb-test  those packages in a fresh Debian 12 (as root)'
 	@echo 'make check   formatting and lints'
 	@echo 'make clean   remove what was built'
 
@@ -41,6 +42,9 @@ kill-loop: setup
 
 deb:
 	@scripts/deb
+
+deb-test: deb
+	@scripts/deb-test
 
 check:
 	cargo fmt --all --check
