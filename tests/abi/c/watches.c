@@ -2,7 +2,6 @@
 
 #include "report.h"
 #include <pthread.h>
-#include <sys/ioctl.h>
 
 /* Long enough for any machine, for what must come. */
 #define SOON 20000
@@ -105,10 +104,10 @@ static void odd(struct xs_handle *h, struct xs_handle *other)
     tell_bool("unwatch it", TRY(xs_unwatch(h, "/w", token)));
 }
 
-/* The descriptor has one byte while events wait, and none otherwise. */
+/* The descriptor can be read while events wait, and not otherwise. */
 static void descriptor(struct xs_handle *h, struct xs_handle *other)
 {
-    int fd = xs_fileno(h), waiting = 77;
+    int fd = xs_fileno(h);
 
     tell_answer("a descriptor", fd >= 0);
     tell_answer("the same again", fd == xs_fileno(h));
@@ -118,8 +117,6 @@ static void descriptor(struct xs_handle *h, struct xs_handle *other)
     for (int i = 0; i < 5; i++)
         write_node(other, "/fd");
     settle(h);
-    ioctl(fd, FIONREAD, &waiting);
-    tell_number("bytes", waiting);
     for (int i = 0; i < 5; i++) {
         tell_event("waiting event", TRY(xs_check_watch(h)));
         tell_answer("still readable", readable(fd, 0));
