@@ -638,8 +638,7 @@ impl EventLoop {
         let Some(guests) = &mut self.guests else { return };
         match guests.introduce(&self.engine, domid, gfn, port) {
             Ok(prepared) => {
-                self.engine.answer(conn, Ok(xenstore_wire::OK.to_vec()));
-                let guest = self.engine.introduce(prepared.reach, RingPosition::default());
+                let guest = self.engine.answer_introduction(conn, prepared.reach, RingPosition::default());
                 guests.introduced(guest, prepared);
             }
             Err(error) => self.engine.answer(conn, Err(error)),

@@ -12,7 +12,7 @@ use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Refused,
 use xenstore_journal::{Directory, Full, ImageWriter, Log, Mark, Received, TransferError};
 use xenstore_wire::XsError;
 
-use super::record::{HostPorts, RECEIVED, Reach, Record, RingPosition, SENT};
+use super::record::{HostPorts, NOBODY, RECEIVED, Reach, Record, RingPosition, SENT};
 use super::settings;
 use super::start::clear;
 
@@ -237,7 +237,7 @@ impl Journaled {
             self.touch(conn);
         }
         let (kind, bytes) = record.encode(&mut self.fields);
-        let number = conn.map_or(u32::MAX, ConnId::number);
+        let number = conn.map_or(NOBODY, ConnId::number);
         let time = nanoseconds(self.engine.now());
         while let Err(full) = self.log.append(kind, number, time, &[&self.fields, bytes]) {
             self.make_room(full);
@@ -396,6 +396,15 @@ impl Journaled {
     pub(crate) fn introduce(&mut self, reach: Reach, at: RingPosition) -> ConnId {
         self.record(None, &Record::Introduced(reach, at));
         self.turn.continues = true;
+        self.engine.introduce(reach.domid)
+    }
+
+    /// Answers a connection's INTRODUCE with success and introduces the domain, both by one record: a death in between would
+    /// leave a domain that is about to be introduced for ever.
+    pub(crate) fn answer_introduction(&mut self, conn: ConnId, reach: Reach, at: RingPosition) -> ConnId {
+        self.record(Some(conn), &Record::Introduced(reach, at));
+        self.turn.continues = true;
+        self.engine.answer(conn, Ok(xenstore_wire::OK.to_vec()));
         self.engine.introduce(reach.domid)
     }
 

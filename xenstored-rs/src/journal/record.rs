@@ -72,7 +72,7 @@ pub(crate) enum Record<'a> {
     Answered(Result<&'a [u8], XsError>),
     /// Which of the domains that were asked for exist.
     Existing(Vec<DomId>),
-    /// A domain's ring is served from now on, or anew, and stands so.
+    /// A domain's ring is served from now on, or anew, and stands so; where a connection is named, it is answered.
     Introduced(Reach, RingPosition),
     /// Domains changed.
     Domains(DomainEvent),
@@ -113,6 +113,9 @@ mod kind {
     pub(super) const RECONNECTED: u16 = 19;
     pub(super) const STARTED: u16 = 20;
 }
+
+/// The connection of records that are about none.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// Kind of [`Record::Received`], whose bytes the kernel puts into the log itself.
 pub(crate) const RECEIVED: u16 = kind::RECEIVED;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use xenstore_core::{Config, ConnId, DomId, Effect, Engine};
 
-use super::record::{HostPorts, Reach, Record, RingPosition};
+use super::record::{HostPorts, NOBODY, Reach, Record, RingPosition};
 use super::settings;
 
 /// The shell's part of an image, and what records make of it.
@@ -89,6 +89,9 @@ impl ShellState {
             Record::Answered(answer) => engine.answer(conn, answer.map(<[u8]>::to_vec)),
             Record::Existing(existing) => engine.answer_existence(conn, &existing),
             Record::Introduced(reach, at) => {
+                if conn.number() != NOBODY {
+                    engine.answer(conn, Ok(xenstore_wire::OK.to_vec()));
+                }
                 let conn = engine.introduce(reach.domid);
                 self.reached.insert(reach.domid, reach);
                 self.positions.insert(conn, at);
