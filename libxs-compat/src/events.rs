@@ -1,10 +1,11 @@
-//! Watch events that wait for the program, and the descriptor that announces them.
+//! Watch events that wait for the program, and the pipe that announces them.
 
 use crate::block::Block;
 use nix::errno::Errno;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::fcntl::OFlag;
+use nix::unistd::{pipe2, read, write};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use xenstore_client::Cause;
 use xenstore_client::link::Sink;
 use xenstore_wire::payload;
@@ -24,24 +25,31 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     events: VecDeque<Event>,
-    flag: Option<Flag>,
+    pipe: Option<Pipe>,
     ended: bool,
 }
 
-/// A counter that can be polled, above 0 while there is something to be told: an event, or that none will come.
+/// A pipe that holds one byte while there is something to be told: an event, or that none will come.
 #[derive(Debug)]
-struct Flag {
-    counter: EventFd,
-    raised: bool,
+struct Pipe {
+    readable: OwnedFd,
+    writable: OwnedFd,
+    full: bool,
 }
 
-impl Flag {
-    fn set(&mut self, raised: bool) {
-        if self.raised != raised {
-            // Neither can fail: the counter is 0 or 1, and does not wait.
-            let _done = if raised { self.counter.write(1).map(drop) } else { self.counter.read().map(drop) };
-            self.raised = raised;
+impl Pipe {
+    fn set(&mut self, full: bool) {
+        if self.full == full {
+            return;
         }
+        let mut byte = [0];
+        loop {
+            let done = if full { write(&self.writable, &byte) } else { read(&self.readable, &mut byte) };
+            if done != Err(Errno::EINTR) {
+                break;
+            }
+        }
+        self.full = full;
     }
 }
 
@@ -51,19 +59,19 @@ impl EventQueue {
     /// # Errors
     /// When there are no descriptors left.
     pub(crate) fn descriptor(&mut self) -> nix::Result<RawFd> {
-        if self.flag.is_none() {
-            let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-            self.flag = Some(Flag { counter, raised: false });
+        if self.pipe.is_none() {
+            let (readable, writable) = pipe2(OFlag::O_CLOEXEC)?;
+            self.pipe = Some(Pipe { readable, writable, full: false });
             self.announce();
         }
-        Ok(self.flag.as_ref().map_or(-1, |flag| flag.counter.as_fd().as_raw_fd()))
+        Ok(self.pipe.as_ref().map_or(-1, |pipe| pipe.readable.as_raw_fd()))
     }
 
-    /// Brings the descriptor in line with the queue.
+    /// Brings the pipe in line with the queue.
     fn announce(&mut self) {
-        let raised = self.ended || !self.events.is_empty();
-        if let Some(flag) = &mut self.flag {
-            flag.set(raised);
+        let full = self.ended || !self.events.is_empty();
+        if let Some(pipe) = &mut self.pipe {
+            pipe.set(full);
         }
     }
 

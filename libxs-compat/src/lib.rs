@@ -5,7 +5,7 @@
 //!
 //! - [`capi`]: the functions
 //! - `handle`: what is behind a `struct xs_handle`, and its rules for forks and confinement
-//! - `events`: watch events that wait for the program, and the descriptor that announces them
+//! - `events`: watch events that wait for the program, and the pipe that announces them
 //! - `block`: memory that the caller frees
 //! - `pthread`: locks and threads of the system's own library
 //!
