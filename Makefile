@@ -1,11 +1,12 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test bench bench-lib lib fuzz kill-loop deb deb-test check clean
+.PHONY: help setup run test peers bench bench-lib lib fuzz kill-loop deb deb-test check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
 	@echo '             (ONCE=1: end after the show)'
 	@echo 'make test    all tests, on the real binary beside the peers'
+	@echo 'make peers   the tests of guests on C xenstored and oxenstored, against the lists of what these fail; PEER=c for one'
 	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
 	@echo 'make bench-lib  the C library beside Debian'"'"'s: CPU time of the program that calls it'
 	@echo 'make lib     the C library libxenstore, into target/lib'
@@ -24,6 +25,9 @@ run: setup
 
 test: setup
 	@scripts/test
+
+peers: setup
+	@scripts/peers $(PEER)
 
 bench: setup
 	@scripts/bench $(ARGS)

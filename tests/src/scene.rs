@@ -274,6 +274,10 @@ pub fn nodes_of(dom0: &mut Client, domid: u16) -> u64 {
     let domid = domid.to_string();
     let text = ask(dom0, Op::Control, &["quota", &domid]).expect("the daemon tells a domain's use");
     let text = String::from_utf8_lossy(&text).into_owned();
+    // oxenstored says `dom1 quota: 2/1000`, or `not set` for none.
+    if let Some((_, quota)) = text.split_once(" quota: ") {
+        return quota.split_once('/').map_or(0, |(used, _)| used.parse().expect("a number of nodes"));
+    }
     let line = text.lines().find(|line| line.trim_start().starts_with("nodes"));
     let number = line.and_then(|line| line.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty()));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number of nodes in {text:?}"))
