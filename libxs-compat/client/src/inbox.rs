@@ -17,12 +17,14 @@ pub(crate) struct Inbox {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Whether the last receiving filled all the room there was, so that more may be there.
+    pub(crate) filled_up: bool,
 }
 
 impl Inbox {
     /// No bytes yet of connection number `epoch`.
     pub(crate) fn new(epoch: u32) -> Self {
-        Self { epoch, buffer: Vec::new(), start: 0, end: 0 }
+        Self { epoch, buffer: Vec::new(), start: 0, end: 0, filled_up: false }
     }
 
     /// Receives once, waiting until `until` for the first byte. `false` when that has passed.
@@ -43,6 +45,7 @@ impl Inbox {
             Ok(0) => Err(Cause::Ended),
             Ok(count) => {
                 self.end += count;
+                self.filled_up = self.end == self.buffer.len();
                 Ok(true)
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),

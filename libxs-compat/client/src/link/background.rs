@@ -52,9 +52,11 @@ impl Bell {
         let _removed = self.epoll.delete(fd);
     }
 
-    /// Lets bytes that arrive, or are there, ring.
-    pub(super) fn arm(&self, fd: BorrowedFd<'_>) {
-        self.set(fd, EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP);
+    /// Lets bytes that are there, or arrive, ring: `once` each time that some arrive, or as long as there are some.
+    pub(super) fn arm(&self, fd: BorrowedFd<'_>, once: bool) {
+        let mut flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+        flags.set(EpollFlags::EPOLLET, once);
+        self.set(fd, flags);
     }
 
     /// Lets bytes arrive in silence.

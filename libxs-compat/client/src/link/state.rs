@@ -161,6 +161,8 @@ impl<P: Platform, S: Sink> State<P, S> {
     /// Gives the seat back. Followers have to be woken, so that one of them takes it.
     pub(super) fn leave_seat(&mut self, inbox: Inbox) {
         if inbox.epoch == self.epoch {
+            // An armed bell rings once for what arrives; arming it anew makes it look again.
+            self.armed &= !inbox.filled_up;
             self.inbox = Some(inbox);
         }
         self.arm();
@@ -174,7 +176,8 @@ impl<P: Platform, S: Sink> State<P, S> {
             && self.inbox.is_some()
             && let Some(bell) = &self.bell
         {
-            bell.arm(self.transport.as_fd());
+            // What a socket has, it gives at once; of a device, only the kernel knows.
+            bell.arm(self.transport.as_fd(), self.transport.takes_batches());
             self.armed = true;
         }
     }
