@@ -162,8 +162,9 @@ fn every_payload_is_read_the_same(#[case] answer: Answer) {
             // A list whose last name has no end makes Debian's library write past its memory.
             "directory" if !payload.is_empty() && !payload.ends_with(b"\0") => {
                 let ours = seen(Library::Ours, call, false, answer);
-                assert!(!ours.contains("NOT IN ONE BLOCK"), "{ours}");
-                assert!(ours.contains("\nafterwards: 4 bytes \"good\"\n"), "{ours}");
+                let names = if payload == b"a\0bc" { "1: \"a\"" } else { "0:" };
+                let told = format!("directory: {names}\nafterwards: 4 bytes \"good\"\n");
+                assert!(ours.starts_with(&told), "{ours}");
             }
             // Debian's takes the beginning of a text for a number, and cuts it to 32 bits.
             "transaction_start" if [&b"17x\0"[..], b"4294967297\0", b"-1\0"].contains(&payload) => {
