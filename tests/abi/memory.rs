@@ -60,6 +60,21 @@ fn memory_is_used_and_freed_as_it_should(#[case] name: &'static str, #[case] arg
     clean(name, Built::Debian, args, &MEMCHECK);
 }
 
+/// These checks know the very size of each block, and see bad accesses that valgrind takes for good ones.
+#[rstest]
+#[case::nodes("nodes", arguments("nodes", Store::Ours))]
+#[case::transactions("transactions", arguments("transactions", Store::Ours))]
+#[case::watches("watches", &[])]
+#[case::opening("opening", &[])]
+#[case::words("words", &[])]
+#[case::signals("signals", &[])]
+#[case::let_go_after_fork("fork", &["destroy"])]
+#[case::storm("storm", &["200"])]
+#[case::threads("threads", &["8", "100"])]
+fn so_the_compiler_s_checks_say(#[case] name: &'static str, #[case] args: &[&str]) {
+    clean(name, Built::Checked, args, &[]);
+}
+
 #[rstest]
 #[case::newer("newer", &[])]
 #[case::nulls("nulls", &[])]

@@ -19,6 +19,8 @@ pub(crate) enum Built {
     Debian,
     /// Our headers and library: for what Debian has not.
     Ours,
+    /// As [`Self::Debian`], with the compiler's checks of addresses, leaks and undefined behaviour.
+    Checked,
 }
 
 /// A program, compiled.
@@ -34,8 +36,10 @@ pub(crate) fn program(name: &'static str, built: Built) -> PathBuf {
         let path = dir.join(format!("{name}-{built:?}"));
         let mut command = compiler("gnu11");
         command.args(["-O1", "-g", "-pthread"]);
-        if built == Built::Ours {
-            command.arg("-I").arg(include()).arg("-L").arg(Library::Ours.dir());
+        match built {
+            Built::Debian => {}
+            Built::Ours => drop(command.arg("-I").arg(include()).arg("-L").arg(Library::Ours.dir())),
+            Built::Checked => drop(command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])),
         }
         compile(command.arg(source(&format!("{name}.c"))).arg("-o").arg(&path).arg("-lxenstore"));
         path
