@@ -1,5 +1,6 @@
 //! The daemon dies and comes back: what it had promised holds.
 
+mod fatal_request;
 mod guests;
 mod kill_loop;
 mod player;

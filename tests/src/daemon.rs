@@ -271,8 +271,13 @@ impl Daemon {
     pub fn restart(&mut self, starter: &Starter) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.child = starter.spawn_in(self.dir());
+        self.start_another(starter);
         self.await_listening();
+    }
+
+    /// Starts another in place of one that is dead, without waiting for anything.
+    pub fn start_another(&mut self, starter: &Starter) {
+        self.child = starter.spawn_in(self.dir());
     }
 
     /// The keepers of its run directory.

@@ -21,13 +21,25 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 ///
 /// # Panics
 /// When it finds nothing within [`PATIENCE`]; the message says `what` was waited for.
-pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    look_again(what, look, || thread::sleep(LOOK))
+}
+
+/// As [`until`], without a pause between two looks: for what is over soon.
+///
+/// # Panics
+/// As [`until`].
+pub fn until_busily(what: &str, mut condition: impl FnMut() -> bool) {
+    look_again(what, || condition().then_some(()), || {});
+}
+
+fn look_again<T>(what: &str, mut look: impl FnMut() -> Option<T>, pause: impl Fn()) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        thread::sleep(LOOK);
+        pause();
     }
 }

@@ -17,9 +17,7 @@ enum Op {
     TooMuch { len: u32 },
     Position { index: u32, value: u64 },
     Forget { index: u32 },
-    Begin { number: u64 },
-    End,
-    Death,
+    Convict { number: u64 },
 }
 
 /// A record without its place.
@@ -56,7 +54,7 @@ fn write(ops: Vec<Op>) {
     let mut log = Log::in_memory("fuzz").unwrap();
     let mut expected: Vec<Content> = Vec::new();
     let mut marks: Vec<(Mark, usize)> = vec![(log.start(), 0)];
-    let mut executing = None;
+    let mut convicts = Vec::new();
     for op in ops {
         match op {
             Op::Append { kind, conn, time, payload, cut } => {
@@ -93,21 +91,16 @@ fn write(ops: Vec<Op>) {
                 log.clear_position(index);
                 assert_eq!(log.position(index), None);
             }
-            Op::Begin { number } => {
+            Op::Convict { number } => {
                 let number = number.min(u64::MAX - 1);
-                log.begin_request(number);
-                executing = Some(number);
-            }
-            Op::End => {
-                log.end_request();
-                executing = None;
-            }
-            Op::Death => {
-                let suspect = log.count_death();
-                assert_eq!(suspect.map(|suspect| suspect.number), executing.take());
+                let known = convicts.contains(&number);
+                assert_eq!(log.convict(number), known || convicts.len() < 128);
+                if !known && convicts.len() < 128 {
+                    convicts.push(number);
+                }
+                assert!(log.convicts().eq(convicts.iter().copied()));
             }
         }
-        assert_eq!(log.in_execution(), executing);
     }
     let records = log.records().map(|record| record.unwrap());
     let found: Vec<Content> =

@@ -28,6 +28,9 @@ pub fn dump<B: AsRef<[u8]>>(
     if let Some(suspect) = log.suspect() {
         writeln!(out, "suspect  request {}, {} deaths", suspect.number, suspect.deaths)?;
     }
+    for number in log.convicts() {
+        writeln!(out, "refused  request {number}")?;
+    }
     for (index, position) in log.positions() {
         writeln!(out, "position {index}: {:#018x} at {}", position.value, position.at)?;
     }

@@ -10,6 +10,7 @@
 //! | 576..640 | what is being executed, the suspect |
 //! | 640..696 | the note: the system call under way |
 //! | 696..784 | the message header of that call, in the kernel's layout |
+//! | 1024..2048 | the convicts |
 
 use core::mem::offset_of;
 
@@ -49,6 +50,11 @@ pub(crate) const EXECUTING_AT: usize = 576;
 pub(crate) const SUSPECT_AT: usize = 584;
 /// Deaths of the suspect; 0 is no suspect.
 pub(crate) const DEATHS_AT: usize = 592;
+
+/// Numbers of the convicts, plus one; 0 is a free place.
+pub(crate) const CONVICTS_AT: usize = 1024;
+/// Places for them.
+pub(crate) const CONVICTS: usize = 128;
 
 /// What kind of call the note is about; 0 is none.
 pub(crate) const NOTE_CALL_AT: usize = 640;
@@ -112,7 +118,8 @@ const _: () = {
     assert!(MESSAGE_AT >= NOTE_MAX_AT + 8 && MESSAGE_AT.is_multiple_of(align_of::<Message>()));
     assert!(BUFFER_AT >= MESSAGE_AT + size_of::<Message>() && BUFFER_AT.is_multiple_of(align_of::<Buffer>()));
     assert!(MSG_LEN_AT.is_multiple_of(8));
-    assert!(BUFFER_AT + size_of::<Buffer>() <= PAGE && RECORDS_AT.is_multiple_of(PAGE));
+    assert!(BUFFER_AT + size_of::<Buffer>() <= CONVICTS_AT && CONVICTS_AT + 8 * CONVICTS <= PAGE);
+    assert!(RECORDS_AT.is_multiple_of(PAGE));
 };
 
 /// `len` rounded up to where the next record may start.

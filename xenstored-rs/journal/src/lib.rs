@@ -53,6 +53,6 @@ pub use log_file::LogFile;
 pub use note::{Note, Settled};
 pub use positions::Position;
 pub use record::{Record, Records, sent_count};
-pub use suspect::Suspect;
+pub use suspect::{Execution, Suspect};
 pub use tail::Tail;
 pub use transfer::{Received, TransferError};

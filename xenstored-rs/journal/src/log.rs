@@ -173,6 +173,11 @@ impl Log {
         self.file.is_some()
     }
 
+    /// The file, open; none in memory.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
     /// The file; a name in brackets if there is none.
     #[must_use]
     pub fn path(&self) -> &Path {

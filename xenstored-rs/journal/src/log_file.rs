@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::Read,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -11,8 +12,8 @@ use crate::{
     error::Error,
     heading::{BootId, FileHeading, Form, Heading},
     layout::{
-        DEATHS_AT, EXECUTING_AT, MAX_CAPACITY, PAGE, POSITION, POSITIONS, RECORDS_AT, RESERVED_AT, SUSPECT_AT,
-        TABLE_AT, TABLE_RESERVED_AT, TAIL_AT,
+        CONVICTS, CONVICTS_AT, DEATHS_AT, EXECUTING_AT, MAX_CAPACITY, PAGE, POSITION, POSITIONS, RECORDS_AT,
+        RESERVED_AT, SUSPECT_AT, TABLE_AT, TABLE_RESERVED_AT, TAIL_AT,
     },
     note::Note,
     positions::Position,
@@ -87,6 +88,17 @@ impl LogFile {
     /// If it cannot be read, is of a newer format, or its header is damaged.
     pub fn open_any(path: &Path) -> Result<Self, Error> {
         Self::read(path, open_plain(path, false)?, None)
+    }
+
+    /// The request that is being executed at this moment by who writes the log `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn executing_now(path: &Path) -> Result<Option<u64>, Error> {
+        let mut executing = [0; 8];
+        let read = open_plain(path, false)?.read_exact_at(&mut executing, EXECUTING_AT as u64);
+        read.map_err(Error::io("read", path))?;
+        Ok(u64::from_ne_bytes(executing).checked_sub(1))
     }
 
     fn read(path: &Path, mut file: File, boot: Option<BootId>) -> Result<Self, Error> {
@@ -164,6 +176,11 @@ impl<B: AsRef<[u8]>> LogFile<B> {
     pub fn suspect(&self) -> Option<Suspect> {
         let deaths = self.number(DEATHS_AT);
         (deaths > 0).then(|| Suspect { number: self.number(SUSPECT_AT), deaths })
+    }
+
+    /// The requests that are never to be executed again.
+    pub fn convicts(&self) -> impl Iterator<Item = u64> {
+        (0..CONVICTS).map_while(|place| self.number(CONVICTS_AT + 8 * place).checked_sub(1))
     }
 
     /// The position of stream `index`, if one was set in this log.

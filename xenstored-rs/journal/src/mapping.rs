@@ -84,6 +84,14 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps the header of a log a second time; nothing else of it may be touched.
+    pub(crate) fn header(file: BorrowedFd<'_>) -> io::Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let mapped = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, file.as_raw_fd(), 0) };
+        Self::over(mapped, PAGE)
+    }
+
     /// Makes memory of zeroes that nobody else sees. All of it may be touched at once; it exists when it is.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         assert!(len >= RECORDS_AT);

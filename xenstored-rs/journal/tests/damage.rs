@@ -36,7 +36,8 @@ fn journal() -> (TempDir, Directory) {
     log.set_position(0, 0x1234, log.mark()).unwrap();
     log.set_position(700, 9, log.start()).unwrap();
     log.set_suspect(Some(Suspect { number: 40, deaths: 2 }));
-    log.begin_request(41);
+    log.execution().unwrap().unwrap().begin(41);
+    assert!(log.convict(39));
     let mut image = ImageWriter::create(&directory, log.heading()).unwrap();
     image.write_all(&[9; 300]).unwrap();
     image.finish().unwrap();
@@ -313,17 +314,17 @@ fn a_log_reads_as_text_damage_included() {
     let lines: Vec<_> = all.lines().collect();
     assert!(whole);
     assert_eq!(lines[..2], ["file     log.1", "writer   test 1.0"]);
-    assert_eq!(lines[5..7], ["executing request 41", "suspect  request 40, 2 deaths"]);
-    assert!(lines[7].starts_with("position 0: 0x0000000000001234 at "), "{}", lines[7]);
-    assert_eq!(lines[8], format!("position 700: 0x0000000000000009 at {RECORDS_AT}"));
+    assert_eq!(lines[5..8], ["executing request 41", "suspect  request 40, 2 deaths", "refused  request 39"]);
+    assert!(lines[8].starts_with("position 0: 0x0000000000001234 at "), "{}", lines[8]);
+    assert_eq!(lines[9], format!("position 700: 0x0000000000000009 at {RECORDS_AT}"));
     let first = format!("{RECORDS_AT:>10} 2.000000003 kind 0 conn 1 4 bytes: \\u{{1b}}[31mten\\n0");
-    assert_eq!((lines[9], lines.len()), (first.as_str(), 9 + 14));
+    assert_eq!((lines[10], lines.len()), (first.as_str(), 10 + 14));
 
     bytes[RECORDS_AT + 24] ^= 1;
     let (whole, damaged) = text(&bytes);
     let lines: Vec<_> = damaged.lines().collect();
     assert!(!whole);
-    assert_eq!(lines[9..], [format!("log.1 is damaged at byte {RECORDS_AT}: the checksum of a record is wrong")]);
+    assert_eq!(lines[10..], [format!("log.1 is damaged at byte {RECORDS_AT}: the checksum of a record is wrong")]);
 
     bytes[512..520].copy_from_slice(&(RECORDS_AT as u64).to_ne_bytes());
     bytes[648..656].copy_from_slice(&(RECORDS_AT as u64).to_ne_bytes());

@@ -211,18 +211,39 @@ fn positions_are_kept_by_index(#[values(true, false)] kept: bool) {
 fn a_request_that_is_met_at_each_death_is_counted() {
     let (_dir, directory) = directory();
     let log = Log::first(&directory, WRITER).unwrap();
-    log.begin_request(0);
+    let execution = log.execution().unwrap().unwrap();
+    execution.begin(0);
     assert_eq!(log.in_execution(), Some(0));
-    log.end_request();
+    execution.end();
     assert_eq!(log.in_execution(), None);
     for deaths in 1..4 {
-        log.begin_request(41);
+        execution.begin(41);
         let log = Log::open(&directory, 1).unwrap();
         assert_eq!(LogFile::open(&directory, 1).unwrap().in_execution(), Some(41));
         assert_eq!(log.count_death(), Some(Suspect { number: 41, deaths }));
         assert_eq!((log.in_execution(), log.suspect()), (None, Some(Suspect { number: 41, deaths })));
     }
-    log.begin_request(42);
+    drop(log);
+    execution.begin(42);
+    let log = Log::open(&directory, 1).unwrap();
     assert_eq!(log.count_death(), Some(Suspect { number: 42, deaths: 1 }));
     assert_eq!((log.count_death(), log.suspect()), (None, None));
+}
+
+#[test]
+fn who_is_convicted_stays_so_as_long_as_there_is_a_place() {
+    let (_dir, directory) = directory();
+    let log = Log::first(&directory, WRITER).unwrap();
+    let convicts = |log: &Log| log.convicts().collect::<Vec<_>>();
+    assert!(convicts(&log).is_empty());
+    assert!(log.convict(9) && log.convict(0) && log.convict(9));
+    assert_eq!(log.count_death(), None);
+    let log = Log::open(&directory, 1).unwrap();
+    assert_eq!(convicts(&log), [9, 0]);
+    assert!((100..226).all(|number| log.convict(number)));
+    assert!(!log.convict(226) && log.convict(0), "no place, and one that has its place");
+    assert_eq!(convicts(&log).len(), 128);
+    assert!(LogFile::open(&directory, 1).unwrap().convicts().eq(convicts(&log)));
+    assert!(convicts(&log.next(&directory, WRITER).unwrap()).is_empty());
+    assert!(Log::in_memory(WRITER).unwrap().execution().unwrap().is_none());
 }

@@ -15,6 +15,7 @@ use xenstore_wire::XsError;
 use super::record::{HostPorts, NOBODY, RECEIVED, Reach, Record, RingPosition, SENT};
 use super::settings;
 use super::start::clear;
+use super::verdict;
 
 /// Bytes read from a client at a time.
 pub(crate) const READ_SIZE: usize = 16 << 10;
@@ -84,7 +85,8 @@ impl Deref for Journaled {
 
 impl Journaled {
     /// The engine, with `log` telling of it from now on, and others in `directory` after that.
-    pub(crate) fn new(engine: Engine, log: Log, directory: Option<Directory>, started: Config) -> Self {
+    pub(crate) fn new(mut engine: Engine, log: Log, directory: Option<Directory>, started: Config) -> Self {
+        verdict::note_in(&log, &mut engine);
         let turn = Turn {
             number: 1,
             mark: log.mark(),
@@ -266,6 +268,7 @@ impl Journaled {
     /// Writes into another log from now on.
     fn go_on_in(&mut self, log: Log) {
         self.log = log;
+        verdict::note_in(&self.log, &mut self.engine);
         self.turn.mark = self.log.mark();
         // The first records of this turn stay in the log before.
         self.turn.continues = true;

@@ -7,6 +7,7 @@ mod recovery;
 mod settings;
 mod start;
 mod state;
+mod verdict;
 
 pub(crate) use compaction::Compaction;
 pub(crate) use journaled::{Journaled, READ_SIZE};

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 use xenstore_core::{ConnId, Engine, ImageError, Time};
-use xenstore_journal::{Directory, Image, Log, LogFile, Plan, Records, Suspect};
+use xenstore_journal::{Directory, Image, Log, LogFile, Plan, Records};
 
 use super::record::{Record, RingPosition};
 use super::state::ShellState;
-
-/// Deaths in a row at one request after which it is not executed again.
-const DEATHS: u64 = 2;
+use super::verdict;
 
 /// The store as it was, and the log that goes on.
 #[derive(Debug)]
@@ -94,7 +92,8 @@ pub(crate) fn look_through(directory: &Directory) -> Result<Option<ShellState>, 
     let mut past = read_image(directory, &plan)?;
     for &number in &plan.logs {
         let log = LogFile::open(directory, number)?;
-        replay(log.path(), number, log.records(), None, &mut past)?;
+        let script = Script { path: log.path(), number, convicts: log.convicts().collect(), noted: None };
+        replay(&script, log.records(), &mut past)?;
     }
     Ok(past.map(|(_, state)| state))
 }
@@ -119,8 +118,13 @@ fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError
     for &number in &plan.logs {
         // The last one gets a record of the call that the death cut off, so it is opened to be written.
         let log = Log::open(directory, number)?;
-        let suspect = log.count_death().filter(|suspect| suspect.deaths >= DEATHS);
-        let seen = replay(log.path(), number, log.records(), suspect, &mut past)?;
+        let is_last = plan.logs.last() == Some(&number);
+        if is_last {
+            verdict::judge(&log);
+        }
+        let noted = is_last.then_some(&log);
+        let script = Script { path: log.path(), number, convicts: log.convicts().collect(), noted };
+        let seen = replay(&script, log.records(), &mut past)?;
         replayed += seen.records;
         // Turns that left no record moved rings all the same.
         if let Some((_, state)) = &mut past {
@@ -141,6 +145,7 @@ fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError
             what: "a journal without a beginning",
         });
     };
+    verdict::note_nothing(&mut engine);
     engine.resume();
     info!(records = replayed, connections = engine.connection_count(), "the store is as it was");
     Ok(Recovered { engine, state, log })
@@ -163,18 +168,34 @@ struct Seen {
     rings: BTreeMap<ConnId, u64>,
 }
 
-/// Makes the calls that the records of a log tell of.
-fn replay(
-    path: &Path,
+/// A log whose calls are made again.
+#[derive(Debug)]
+struct Script<'a> {
+    path: &'a Path,
     number: u64,
-    records: Records<'_>,
-    suspect: Option<Suspect>,
-    past: &mut Past,
-) -> Result<Seen, RecoveryError> {
+    /// Requests that are not to be executed.
+    convicts: Vec<u64>,
+    /// Where it is noted which request of the last record is being executed.
+    noted: Option<&'a Log>,
+}
+
+impl Script<'_> {
+    fn refuse(&self, engine: &mut Engine) {
+        self.convicts.iter().for_each(|&number| engine.refuse(number));
+    }
+}
+
+/// Makes the calls that the records of a log tell of.
+fn replay(script: &Script<'_>, records: Records<'_>, past: &mut Past) -> Result<Seen, RecoveryError> {
+    let number = script.number;
     let mut seen = Seen::default();
-    for record in records {
+    if let Some((engine, _)) = past {
+        script.refuse(engine);
+    }
+    let mut records = records.peekable();
+    while let Some(record) = records.next() {
         let record = record?;
-        let damaged = |what| RecoveryError::Record { path: path.into(), offset: record.offset, what };
+        let damaged = |what| RecoveryError::Record { path: script.path.into(), offset: record.offset, what };
         let call = Record::decode(record.kind, record.payload).ok_or_else(|| damaged("a record of no known kind"))?;
         let conn = ConnId::from_number(record.conn);
         seen.records += 1;
@@ -182,13 +203,14 @@ fn replay(
             if past.is_some() {
                 return Err(damaged("a beginning that is not at the beginning"));
             }
-            let engine = Engine::restore(image).map_err(|source| RecoveryError::Image { number, source })?;
+            let mut engine = Engine::restore(image).map_err(|source| RecoveryError::Image { number, source })?;
+            script.refuse(&mut engine);
             *past = Some((engine, ShellState::default()));
             continue;
         }
         let Some((engine, state)) = past else { return Err(damaged("a journal without a beginning")) };
-        if let Some(suspect) = suspect {
-            engine.refuse(suspect.number);
+        if let Some(log) = script.noted.filter(|_| records.peek().is_none()) {
+            verdict::note_in(log, engine);
         }
         engine.set_now(Time(Duration::from_nanos(record.time)));
         let introduced = match &call {
