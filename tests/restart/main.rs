@@ -2,6 +2,7 @@
 
 mod fatal_request;
 mod guests;
+mod keeper;
 mod kill_loop;
 mod player;
 mod sockets;

@@ -96,7 +96,13 @@ impl Scene {
         }
     }
 
-    /// Starts a daemon in place of the one that was killed, and waits until it serves.
+    /// Has the daemon end in order.
+    pub fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        self.daemon.wait().expect("a child can be waited for");
+    }
+
+    /// Starts a daemon in place of the one that was killed or stopped, and waits until it serves.
     pub fn start_again(&mut self) {
         self.start_unawaited();
         self.await_daemon();

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair};
 
 use super::message::{Key, Message, Received, receive, send};
-use super::process::{ARGUMENT, command_line};
+use super::process::{ARGUMENT, command_line, door};
 
 /// Between two looks at whether the keeper has read everything, which nothing announces.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -98,12 +98,14 @@ pub(crate) fn spawn(
 ) -> io::Result<Link> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
+    // Made here, for who comes before the keeper has begun: it holds all that was sent to it from now on.
+    let door = door(socket)?;
     let child = Command::new("/proc/self/exe")
         .arg0("xenstored-rs")
         .arg(ARGUMENT)
         .args(command_line(socket, store, wait, program, arguments))
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(Stdio::from(door))
         // What ends the daemon from a terminal must not end the keeper.
         .process_group(0)
         .spawn()?;

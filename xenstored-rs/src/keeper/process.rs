@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::stat::{Mode, umask};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 use tracing::{error, info, warn};
@@ -64,27 +63,22 @@ pub(super) fn command_line(
     words
 }
 
-/// Keeps, until nobody needs it. Standard input is the link to the daemon that started it.
+/// Keeps, until nobody needs it. Standard input is the link to the daemon that started it, standard output the socket
+/// at which others ask: it was there before this process, so that whoever comes early waits.
 pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(orders) = Orders::parse(words) else { return ExitCode::from(2) };
     // What the daemon was started with by mistake is not to outlive it too. An old kernel leaves it open.
     let _ = xen_ffi::process::close_inherited();
-    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
-    umask(Mode::from_bits_truncate(0o177));
-    match listener(&orders.socket) {
-        Ok(door) => {
-            Keeper { link: Some(link), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            error!(%error, "the keeper cannot offer its socket");
-            ExitCode::FAILURE
-        }
-    }
+    let (Ok(link), Ok(door)) = (io::stdin().as_fd().try_clone_to_owned(), io::stdout().as_fd().try_clone_to_owned())
+    else {
+        return ExitCode::FAILURE;
+    };
+    Keeper { link: Some(link), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
+    ExitCode::SUCCESS
 }
 
-/// The keeper's socket, in place of one that an earlier keeper left.
-fn listener(path: &Path) -> io::Result<OwnedFd> {
+/// A keeper's socket, in place of one that an earlier keeper left.
+pub(super) fn door(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -146,12 +140,12 @@ impl Keeper {
                 return false;
             }
         }
-        let ready: Vec<bool> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
-        // The daemon first: whether it is there decides what a caller at the door gets.
-        if ready.get(1) == Some(&true) && !self.listen_to_daemon() {
-            return false;
+        // The daemon first, until it has said all: what it has given, and whether it is there, decides what a caller at the
+        // door gets.
+        if waiting.get(1).is_some_and(|link| !link.revents().is_empty()) {
+            return self.listen_to_daemon();
         }
-        if ready[0] {
+        if !waiting[0].revents().is_empty() {
             self.answer_the_door();
         }
         true
@@ -213,7 +207,7 @@ impl Keeper {
     fn start_daemon(&self) -> io::Result<()> {
         info!("no daemon came in place of the one that died; starting one");
         let mut command = Command::new(&self.orders.program);
-        command.args(&self.orders.arguments).stdin(Stdio::null());
+        command.args(&self.orders.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         // It is nobody's business here how it ends: it comes to the door, or the next attempt is made.
         let mut child = command.spawn()?;
         std::thread::spawn(move || child.wait());

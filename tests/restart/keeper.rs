@@ -1,0 +1,53 @@
+//! A daemon that ends while its keeper is busy, or has hardly begun.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+use std::fs;
+use xenstored_tests::scene::{Scene, write};
+use xenstored_tests::wait;
+
+const KEPT: &[&str] = &["--keep", "5"];
+
+#[rstest]
+#[case::stopped(Scene::stop)]
+#[case::killed(Scene::kill)]
+fn a_daemon_that_ends_as_soon_as_it_serves_is_followed(#[case] end: fn(&mut Scene)) {
+    let mut scene = Scene::with_args(KEPT, &[3]);
+    let mut guest = scene.guest(3);
+    write(&mut guest, "data", b"before").unwrap();
+    for round in 0..20 {
+        end(&mut scene);
+        scene.start_again();
+        assert_eq!(guest.read("data"), Ok(b"before".to_vec()), "round {round}: {}", scene.log());
+    }
+}
+
+#[test]
+fn who_comes_while_the_keeper_has_yet_to_hear_of_the_end_gets_what_is_held() {
+    let mut scene = Scene::with_args(KEPT, &[3]);
+    // The keeper's parent is this daemon no more: its end would wake a keeper that sleeps.
+    scene.kill();
+    scene.start_again();
+    let mut guest = scene.guest(3);
+    let mut watcher = scene.dom0();
+    watcher.watch("/local/domain/3/data", "token");
+    let [keeper] = scene.keepers()[..] else { panic!("one keeper, and not {:?}", scene.keepers()) };
+    let signal = |signal| kill(Pid::from_raw(i32::try_from(keeper).unwrap()), signal).unwrap();
+    signal(Signal::SIGSTOP);
+    scene.stop();
+    let before = entries(&scene);
+    scene.start_unawaited();
+    wait::until("the next daemon is at the keeper's door", || entries(&scene) > before);
+    signal(Signal::SIGCONT);
+    assert_eq!(write(&mut guest, "data", b"after"), Ok(b"OK\0".to_vec()), "{}", scene.log());
+    assert_eq!(watcher.event().map(|event| event.token), Ok("token".into()), "{}", scene.log());
+    assert_eq!(scene.keepers(), [keeper]);
+}
+
+/// How often the kernel lists the keeper's socket: once, and once more for each who is or waits to be let in.
+fn entries(scene: &Scene) -> usize {
+    let socket = scene.host.dir().join("run/keeper");
+    let sockets = fs::read_to_string("/proc/net/unix").expect("the kernel tells of its sockets");
+    sockets.lines().filter(|line| line.ends_with(socket.to_str().expect("it is text"))).count()
+}
