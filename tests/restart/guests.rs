@@ -32,6 +32,63 @@ fn a_guest_goes_on_with_all_that_it_had(#[case] keep: &[&str]) {
 #[rstest]
 #[case::kept(KEPT)]
 #[case::bound_anew(BOUND_ANEW)]
+fn a_guest_goes_on_after_a_stop_and_its_death_is_noticed(#[case] keep: &[&str]) {
+    let mut scene = Scene::with_args(keep, &[3, 4]);
+    let mut guest = scene.guest(3);
+    write(&mut guest, "data", b"before").unwrap();
+    for round in 0..3 {
+        scene.stop();
+        scene.start_again();
+        // The guest sleeps until it is signalled.
+        assert_eq!(guest.read("data"), Ok(b"before".to_vec()), "round {round}: {}", scene.log());
+    }
+    let mut watcher = scene.dom0();
+    watcher.watch("@releaseDomain", "gone");
+    drop(guest);
+    scene.host.destroy(3).unwrap();
+    assert_eq!(watcher.event(), Ok(Event::new("@releaseDomain", "gone")));
+}
+
+#[rstest]
+#[case::kept(KEPT)]
+#[case::bound_anew(BOUND_ANEW)]
+fn each_guest_has_its_own_port_after_a_stop(#[case] keep: &[&str]) {
+    let mut scene = Scene::with_args(keep, &[3, 4]);
+    // The port of the one that is gone is the newcomer's, and lower than that of the guest before it.
+    scene.destroy(3);
+    scene.add(5);
+    scene.stop();
+    scene.start_again();
+    let asks_for_its_path = |scene: &Scene, domid: u16| {
+        // It sleeps until it is signalled.
+        let reply = scene.ring_client(domid).request(Op::GetDomainPath, 0, format!("{domid}\0").as_bytes());
+        let payload = reply.map(|message| message.payload).unwrap_or_else(|error| panic!("{error}: {}", scene.log()));
+        assert_eq!(payload, format!("/local/domain/{domid}\0").into_bytes());
+    };
+    asks_for_its_path(&scene, 5);
+    asks_for_its_path(&scene, 4);
+    scene.destroy(4);
+    asks_for_its_path(&scene, 5);
+}
+
+#[rstest]
+#[case::kept(KEPT)]
+#[case::bound_anew(BOUND_ANEW)]
+fn requests_put_while_no_daemon_is_there_are_served_after_a_stop(#[case] keep: &[&str]) {
+    let mut scene = Scene::with_args(keep, &[3]);
+    let mut guest = scene.guest(3);
+    write(&mut guest, "a", b"1").unwrap();
+    scene.stop();
+    guest.send(Op::Write.number(), 0, b"a\x002").unwrap();
+    guest.send(Op::Read.number(), 0, b"a\0").unwrap();
+    scene.start_again();
+    assert_eq!(guest.reply().unwrap().payload, OK);
+    assert_eq!(guest.reply().unwrap().payload, b"2");
+}
+
+#[rstest]
+#[case::kept(KEPT)]
+#[case::bound_anew(BOUND_ANEW)]
 fn requests_put_while_no_daemon_is_there_are_served(#[case] keep: &[&str]) {
     let mut scene = Scene::with_args(keep, &[3]);
     let mut guest = scene.guest(3);

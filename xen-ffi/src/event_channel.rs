@@ -114,6 +114,19 @@ impl EventChannels {
         BoundPort { port, owned: true, handle: Rc::clone(&self.handle) }
     }
 
+    /// Owns a port of before, as [`EventChannels::adopt`], if it is bound still; `None` if it is not. Whoever is at its
+    /// other end gets a signal.
+    ///
+    /// Of all that can be asked of a descriptor only the sending of a signal is refused for a port that is not bound:
+    /// Linux takes a request to unmask one, and does nothing.
+    #[must_use]
+    pub fn adopt_if_bound(&self, port: Port) -> Option<BoundPort> {
+        // SAFETY: the handle is open; the kernel judges the port. A port of the hypervisor's own signals is bound, and has
+        // nobody at its other end.
+        let notified = unsafe { sys::xenevtchn_notify(self.raw(), port.0) };
+        (notified == 0).then(|| self.adopt(port))
+    }
+
     /// Takes the next port that has signalled; it stays masked until [`BoundPort::unmask`]. `None` when none has and
     /// the descriptor does not block.
     ///
@@ -137,10 +150,10 @@ impl EventChannels {
         }
     }
 
-    /// Lets a port signal again, by its number.
+    /// Lets a port signal again, by its number. Nothing happens where it is not bound here.
     ///
     /// # Errors
-    /// `EINVAL` if the port is not bound here.
+    /// `EBADF` and its like if the descriptor is of no use.
     pub fn unmask(&self, port: Port) -> Result<(), Error> {
         // SAFETY: the handle is open; the kernel judges the port.
         check("xenevtchn_unmask", unsafe { sys::xenevtchn_unmask(self.raw(), port.0) }).map(drop)
@@ -181,10 +194,11 @@ impl BoundPort {
         check("xenevtchn_notify", unsafe { sys::xenevtchn_notify(self.handle.0.as_ptr(), self.port.0) }).map(drop)
     }
 
-    /// Lets the port signal again after it was [`pending`](EventChannels::pending).
+    /// Lets the port signal again after it was [`pending`](EventChannels::pending). Nothing happens where it is not bound
+    /// any more.
     ///
     /// # Errors
-    /// `EINVAL` if the port is not bound any more.
+    /// `EBADF` and its like if the descriptor is of no use.
     pub fn unmask(&self) -> Result<(), Error> {
         // SAFETY: the handle is open; the kernel judges the port.
         check("xenevtchn_unmask", unsafe { sys::xenevtchn_unmask(self.handle.0.as_ptr(), self.port.0) }).map(drop)

@@ -81,6 +81,16 @@ fn a_released_port_stays_bound_and_can_be_adopted() {
 }
 
 #[test]
+fn a_port_of_before_is_adopted_only_while_it_is_bound() {
+    let channels = channels();
+    let port = channels.adopt_if_bound(Port(7)).unwrap();
+    fail("xenevtchn_notify", libc::ENOTCONN);
+    assert!(channels.adopt_if_bound(Port(8)).is_none());
+    drop(port);
+    assert_eq!(calls(), ["xenevtchn_open 0", "xenevtchn_notify 7", "xenevtchn_notify 8", "xenevtchn_unbind 7"]);
+}
+
+#[test]
 fn a_descriptor_is_taken_over_and_shown() {
     let file = File::open("/dev/null").unwrap();
     let number = file.as_raw_fd();

@@ -108,8 +108,8 @@ impl Guests {
         grants.set_max_grants(MOST_GRANTS)?;
         // Only needed where a guest's ring is not granted.
         let foreign = ForeignMemory::open().ok();
-        let bound = match virq.filter(|&port| channels.unmask(port).is_ok()) {
-            Some(port) => Ok(channels.adopt(port)),
+        let bound = match virq.and_then(|port| channels.adopt_if_bound(port)) {
+            Some(port) => channels.unmask(port.port()).map(|()| port),
             None => channels.bind_virq(Virq::DOMAIN_STATE),
         };
         let virq = match bound {

@@ -166,10 +166,15 @@ impl Guests {
         Ok(())
     }
 
-    /// The local port of a guest: the one of before where it is bound still.
+    /// The local port of a guest: the one of before where it is bound still, and not for another already.
     fn rebind(&self, reach: Reach) -> Result<BoundPort, xen_ffi::Error> {
-        if self.channels_are_kept && self.channels.unmask(reach.local).is_ok() {
-            return Ok(self.channels.adopt(reach.local));
+        let taken = self.by_port.contains_key(&reach.local) || self.ports().domain_state == Some(reach.local);
+        if self.channels_are_kept
+            && !taken
+            && let Some(port) = self.channels.adopt_if_bound(reach.local)
+        {
+            self.channels.unmask(port.port())?;
+            return Ok(port);
         }
         self.channels.bind_interdomain(xen(reach.domid), reach.remote)
     }
@@ -228,6 +233,15 @@ impl Guests {
     pub(crate) fn prepare_handover(&mut self) -> i32 {
         self.virq = None;
         self.channels.as_fd().as_raw_fd()
+    }
+
+    /// Leaves all ports bound, for a daemon that gets the event channels next: what signals meanwhile is not lost, and
+    /// each port has the number that the journal knows.
+    pub(crate) fn leave_bound(&mut self) {
+        let of_guests = self.guests.iter_mut().flatten().filter_map(|guest| guest.port.take());
+        for port in of_guests.chain(self.virq.take()) {
+            let _ = port.release();
+        }
     }
 
     /// The descriptor of the event channels.
