@@ -301,3 +301,20 @@ fn a_quota_of_one_domain_is_set_while_it_is_over_it() {
     assert_eq!(ask(&mut dom0, Op::SetQuota, &["1", "nonsense", "1"]), refused("EINVAL"));
     assert_eq!(write(&mut scene.guest(2), "x", b""), Ok(OK.to_vec()));
 }
+
+#[test]
+fn watches_of_the_deepest_paths_take_memory_for_their_length_not_for_their_depth() {
+    let mut scene = Scene::with(&[1]);
+    let mut guest = scene.ring_client(1);
+    let before = process::anonymous_kib(scene.pid());
+    for watch in 0..100 {
+        // As many levels as a path can have, none of them shared with another.
+        let payload = format!("w{watch:03}{}\0t\0", "/a".repeat(1000));
+        assert_eq!(guest.request(Op::Watch, 0, payload.as_bytes()).unwrap().payload, OK, "watch {watch}");
+        guest.event(PATIENCE).unwrap().unwrap();
+    }
+    let after = process::anonymous_kib(scene.pid());
+    // The paths are a quarter of a mebibyte, each there a few times.
+    assert!(after < before + 3072, "{before} KiB before, {after} KiB after");
+    scene.assert_alive();
+}

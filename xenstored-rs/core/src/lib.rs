@@ -36,6 +36,7 @@ mod store;
 mod transaction;
 mod view;
 mod watch;
+mod watched_paths;
 mod witness;
 
 pub use accounts::Usage;

@@ -12,6 +12,7 @@ use crate::{
     node::NodeId,
     path::{WatchPath, names, push_name},
     view::View,
+    watched_paths::WatchedPaths,
 };
 
 /// Number of a watch, used again after its end.
@@ -54,36 +55,6 @@ pub(crate) struct NewWatch<'a> {
     pub(crate) depth: Option<u16>,
 }
 
-/// Watches of one path and the paths below it.
-#[derive(Debug, Default)]
-struct Place {
-    below: BTreeMap<Box<[u8]>, Self>,
-    /// In the order of registration.
-    watches: BTreeMap<u64, WatchId>,
-}
-
-impl Place {
-    fn is_empty(&self) -> bool {
-        self.below.is_empty() && self.watches.is_empty()
-    }
-
-    fn remove(&mut self, mut path: crate::path::Names<'_>, order: u64) {
-        match path.next() {
-            None => {
-                self.watches.remove(&order);
-            }
-            Some(name) => {
-                if let Some(place) = self.below.get_mut(name) {
-                    place.remove(path, order);
-                    if place.is_empty() {
-                        self.below.remove(name);
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// A watch that a change fires, in the order in which events are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fired {
@@ -97,8 +68,9 @@ pub(crate) struct Watches {
     watches: Slab<Watch>,
     /// Connection, path and token to watch: what makes a watch the same.
     keys: BTreeMap<Box<[u8]>, WatchId>,
-    nodes: Place,
-    specials: BTreeMap<Box<[u8]>, Place>,
+    nodes: WatchedPaths,
+    /// By name, and then in the order of registration.
+    specials: BTreeMap<Box<[u8]>, BTreeMap<u64, WatchId>>,
     next_order: u64,
 }
 
@@ -130,13 +102,13 @@ impl Watches {
     fn add(&mut self, watch: Watch) -> WatchId {
         let Watch { order, conn, path, token, .. } = &watch;
         let (order, key) = (*order, key(*conn, path, token));
-        let place = if path.first() == Some(&b'@') {
-            self.specials.entry(path.clone()).or_default()
-        } else {
-            names(path).fold(&mut self.nodes, |place, name| place.below.entry(name.into()).or_default())
-        };
+        let path = path.clone();
         let id = self.watches.insert(watch);
-        place.watches.insert(order, id);
+        if path.first() == Some(&b'@') {
+            self.specials.entry(path).or_default().insert(order, id);
+        } else {
+            self.nodes.add(&path, order, id);
+        }
         self.keys.insert(key.into_boxed_slice(), id);
         id
     }
@@ -172,14 +144,14 @@ impl Watches {
     fn forget(&mut self, id: WatchId) -> Watch {
         let watch = self.watches.remove(id);
         if watch.path.first() == Some(&b'@') {
-            if let Some(place) = self.specials.get_mut(&watch.path) {
-                place.watches.remove(&watch.order);
-                if place.is_empty() {
+            if let Some(watches) = self.specials.get_mut(&watch.path) {
+                watches.remove(&watch.order);
+                if watches.is_empty() {
                     self.specials.remove(&watch.path);
                 }
             }
         } else {
-            self.nodes.remove(names(&watch.path), watch.order);
+            self.nodes.remove(&watch.path, watch.order);
         }
         watch
     }
@@ -211,10 +183,10 @@ impl Watches {
             return;
         }
         let mut left = names(path).count();
-        let mut place = &self.nodes;
+        let mut at = self.nodes.top();
         let mut rest = names(path);
         loop {
-            for (&order, &id) in &place.watches {
+            for (order, id) in at.watches() {
                 let reached = self
                     .watches
                     .get(id)
@@ -223,8 +195,8 @@ impl Watches {
                     fired.push(Fired { order, id });
                 }
             }
-            let Some(below) = rest.next().and_then(|name| place.below.get(name)) else { break };
-            place = below;
+            let Some(below) = rest.next().and_then(|name| at.step(name)) else { break };
+            at = below;
             left -= 1;
         }
         fired.sort_unstable();
@@ -233,37 +205,36 @@ impl Watches {
     /// Watches on just that path or special name.
     pub(crate) fn exactly(&self, path: &[u8], fired: &mut Vec<Fired>) {
         fired.clear();
-        let place = if path.first() == Some(&b'@') {
-            self.specials.get(path)
-        } else {
-            names(path).try_fold(&self.nodes, |place, name| place.below.get(name))
-        };
-        fired.extend(place.into_iter().flat_map(|place| &place.watches).map(|(&order, &id)| Fired { order, id }));
+        if path.first() == Some(&b'@') {
+            let watches = self.specials.get(path).into_iter().flatten();
+            fired.extend(watches.map(|(&order, &id)| Fired { order, id }));
+        } else if let Some(at) = self.nodes.find(path) {
+            fired.extend(at.watches().map(|(order, id)| Fired { order, id }));
+        }
     }
 
     /// Nodes below the one at `path` that are watched, leaves first. Costs the watched paths below it or the nodes in it,
     /// whichever are fewer at each level.
     pub(crate) fn watched_below(&self, view: View<'_>, path: &[u8], root: NodeId) -> Vec<Watched> {
         let mut found = Vec::new();
-        let Some(place) = names(path).try_fold(&self.nodes, |place, name| place.below.get(name)) else { return found };
-        let mut stack = vec![(place, Watched { path: path.to_vec(), id: root, above: root })];
+        let Some(at) = self.nodes.find(path) else { return found };
+        let mut stack = vec![(at, Watched { path: path.to_vec(), id: root, above: root })];
         // Parents before children and the last child first: the reverse is leaves first.
-        while let Some((place, here)) = stack.pop() {
-            let step = |name: &[u8], place, id| {
+        while let Some((at, here)) = stack.pop() {
+            let step = |name: &[u8], at, id| {
                 let mut path = here.path.clone();
                 push_name(&mut path, name);
-                (place, Watched { path, id, above: here.id })
+                (at, Watched { path, id, above: here.id })
             };
-            if place.below.len() <= view.children(here.id).len() {
-                let below = place.below.iter();
-                stack.extend(below.filter_map(|(name, place)| Some(step(name, place, view.child(here.id, name)?))));
+            if at.width() <= view.children(here.id).len() {
+                stack.extend(at.below().filter_map(|(name, at)| Some(step(name, at, view.child(here.id, name)?))));
             } else {
                 stack.extend(view.children(here.id).iter().filter_map(|child| {
                     let name = view.nodes().get(child).name.as_slice();
-                    Some(step(name, place.below.get(name)?, child))
+                    Some(step(name, at.step(name)?, child))
                 }));
             }
-            if !place.watches.is_empty() && here.id != root {
+            if at.watches().next().is_some() && here.id != root {
                 found.push(here);
             }
         }
@@ -351,7 +322,7 @@ mod tests {
         assert_eq!(watches.len(), 5);
         watches.unregister_all(B);
         assert_eq!(watches.len(), 0);
-        assert!(watches.nodes.is_empty() && watches.specials.is_empty() && watches.keys.is_empty());
+        assert!(watches.nodes.top().width() == 0 && watches.specials.is_empty() && watches.keys.is_empty());
     }
 
     #[test]
