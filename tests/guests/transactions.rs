@@ -111,6 +111,27 @@ fn a_transaction_touches_as_many_nodes_as_its_quota_and_each_any_number_of_times
 }
 
 #[test]
+fn values_that_transactions_hold_count_towards_the_memory_quota() {
+    let mut scene = Scene::with(&[1]);
+    let mut guest = scene.guest(1);
+    let before = process::anonymous_kib(scene.pid());
+    let (mut held, value) = (0, [b'v'; 2000]);
+    for _ in 0..10 {
+        let tx = guest.start_transaction();
+        for node in 0..900 {
+            match write_in(&mut guest, tx, &format!("d{}/{node}", node % 9), &value) {
+                Ok(_) => held += value.len(),
+                Err(name) => assert!(["ENOMEM", "EIO"].contains(&name.as_str()), "{name}"),
+            }
+        }
+    }
+    let after = process::anonymous_kib(scene.pid());
+    assert!((1_000_000..2_621_440).contains(&held), "{held} bytes of values are held");
+    assert!(after < before + 6144, "{before} KiB before, {after} KiB after");
+    scene.assert_alive();
+}
+
+#[test]
 fn transactions_that_touch_the_longest_paths_are_held_by_the_memory_quota() {
     let mut scene = Scene::with(&[1, 2]);
     let mut guest = scene.ring_client(1);

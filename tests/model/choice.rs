@@ -85,8 +85,8 @@ pub(crate) const REWRITTEN_MOVES_BACK: bool = true;
 /// A domain's targets end with it, before the events of its end: who had rights through it hears no more of it.
 pub(crate) const TARGETS_END_FIRST: bool = true;
 
-/// What a transaction takes of its domain's memory for each node that it touched. It holds no copies of its own, but
-/// it has to remember the node's name.
+/// What a transaction takes of its domain's memory for each node that it touched. It holds no values but those
+/// that it wrote, and has to remember the node's name.
 pub(crate) fn touched_bytes(path: &[u8]) -> u64 {
     path.len() as u64
 }

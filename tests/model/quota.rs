@@ -2,8 +2,9 @@
 
 use crate::{
     adapter::{Conn, Counts},
-    model::{Connection, Model},
+    model::{Connection, Model, Origin},
     store::Tree,
+    transaction::Transaction,
 };
 use std::collections::BTreeMap;
 use xenstore_wire::{OK, XsError, payload};
@@ -70,13 +71,18 @@ impl Model {
         tree.bytes_owned(domid) + ring.map_or(0, Connection::bytes)
     }
 
-    /// Whether a caller's change from one tree to another takes too much memory of a domain whose nodes grow by it.
-    pub(crate) fn memory_is_refused(&self, conn: Conn, before: &Tree, after: &Tree) -> bool {
+    /// Whether a caller's change from one tree to another takes too much memory of a domain whose nodes grow by it. What a
+    /// transaction holds is in those trees.
+    pub(crate) fn memory_is_refused(&self, origin: Origin, before: &Tree, after: &Tree) -> bool {
+        let caller = self.caller(origin.conn);
+        let transactions = self.connections.get(&origin.conn).map(|connection| &connection.transactions);
+        let values = transactions.and_then(|open| open.get(&origin.tx_id)).map_or(0, Transaction::values);
         let grows_too_much = |domid: u16| {
             let (old, new) = (self.memory(before, domid), self.memory(after, domid));
-            new > old && self.limit(domid, "memory").is_some_and(|limit| new > limit)
+            let twice = if domid == caller.domid { values } else { 0 };
+            new > old && self.limit(domid, "memory").is_some_and(|limit| new - twice > limit)
         };
-        !self.caller(conn).privileged && after.owners().into_iter().any(|owner| owner != 0 && grows_too_much(owner))
+        !caller.privileged && after.owners().into_iter().any(|owner| owner != 0 && grows_too_much(owner))
     }
 
     /// `GET_QUOTA`: the names, a global value, or a domain's.

@@ -57,9 +57,7 @@ impl Model {
     /// transactions touched would take more memory than it may have; it is poisoned then.
     fn rely(&mut self, origin: Origin, path: &[u8], on: Reliance) -> Result<(), XsError> {
         let most = self.caller_limit(origin.conn, "transaction-nodes");
-        let most_bytes = self.caller_limit(origin.conn, "memory");
-        let transactions = self.connections.get(&origin.conn).into_iter().flat_map(|conn| conn.transactions.values());
-        let held: u64 = transactions.map(Transaction::bytes).sum();
+        let too_much = self.transactions_hold_too_much(origin, choice::touched_bytes(path));
         let Some(transaction) = self.transaction(origin) else { return Ok(()) };
         let touched = transaction.touched();
         let new = on.named && !touched.contains(path);
@@ -67,12 +65,27 @@ impl Model {
             transaction.poisoned = true;
             return Err(XsError::NoSpc);
         }
-        if new && most_bytes.is_some_and(|most| held + choice::touched_bytes(path) > most) {
+        if new && too_much {
             transaction.poisoned = true;
             return Err(XsError::NoMem);
         }
         transaction.rely(path, on);
         Ok(())
+    }
+
+    /// Whether all transactions of a caller would hold too much of its domain's memory with `more` bytes in this one.
+    fn transactions_hold_too_much(&self, origin: Origin, more: u64) -> bool {
+        let Some(connection) = self.connections.get(&origin.conn) else { return false };
+        let held: u64 = connection.transactions.values().map(Transaction::bytes).sum();
+        let most = self.caller_limit(origin.conn, "memory");
+        more > 0 && connection.transactions.contains_key(&origin.tx_id) && most.is_some_and(|most| held + more > most)
+    }
+
+    /// Whether a node whose value will have `len` bytes is too much for the transaction that changes it.
+    fn change_is_too_much(&self, origin: Origin, path: &[u8], len: usize) -> bool {
+        let transactions = self.connections.get(&origin.conn).map(|connection| &connection.transactions);
+        let held = transactions.and_then(|open| open.get(&origin.tx_id)).map_or(0, |open| open.held(path));
+        self.transactions_hold_too_much(origin, (len as u64).saturating_sub(held))
     }
 
     /// With the permissions too, where the caller needs them.
@@ -187,7 +200,7 @@ impl Model {
         if self.size_is_refused(origin.conn, &after, path) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, &tree, &after) {
+        if self.memory_is_refused(origin, &tree, &after) || self.change_is_too_much(origin, path, value.len()) {
             return self.refuse(origin, XsError::NoMem);
         }
         self.perform(origin, changes, fired)
@@ -234,8 +247,11 @@ impl Model {
         if missing.iter().chain([&nearest]).any(|path| self.size_is_refused(origin.conn, &after, path)) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, tree, &after) {
+        if self.memory_is_refused(origin, tree, &after) {
             return self.refuse(origin, XsError::Io);
+        }
+        if self.transactions_hold_too_much(origin, value.map_or(0, <[u8]>::len) as u64) {
+            return self.refuse(origin, XsError::NoMem);
         }
         self.perform(origin, changes, vec![Fired::subtree(path)])
     }
@@ -301,7 +317,8 @@ impl Model {
         if self.size_is_refused(origin.conn, &after, &path) {
             return self.refuse(origin, XsError::NoSpc);
         }
-        if self.memory_is_refused(origin.conn, &tree, &after) {
+        let len = tree.get(&path).map_or(0, |node| node.value.len());
+        if self.memory_is_refused(origin, &tree, &after) || self.change_is_too_much(origin, &path, len) {
             return self.refuse(origin, XsError::NoMem);
         }
         // The watchers of a special node wait for domains, not for changes of the node.

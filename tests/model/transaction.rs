@@ -119,9 +119,23 @@ impl Transaction {
         self.relied.iter().filter(|(_, on)| on.named).map(|(path, _)| path.as_slice()).chain(asked).collect()
     }
 
-    /// Bytes that it takes of its domain's memory.
+    /// Bytes of the value of a node that it changed or made; it holds no others itself.
+    pub(crate) fn held(&self, path: &[u8]) -> u64 {
+        let changed = |change: &Change| !matches!(change, Change::Remove { .. }) && change.path() == path;
+        let node = self.working.get(path).filter(|_| self.log.iter().any(changed));
+        node.map_or(0, |node| node.value.len() as u64)
+    }
+
+    /// Bytes that it takes of its domain's memory: the names of nodes that it touched, and what it holds.
     pub(crate) fn bytes(&self) -> u64 {
-        self.touched().into_iter().map(choice::touched_bytes).sum()
+        let names: u64 = self.touched().into_iter().map(choice::touched_bytes).sum();
+        names + self.values()
+    }
+
+    /// Bytes of the values of nodes that it changed or made.
+    pub(crate) fn values(&self) -> u64 {
+        let paths: BTreeSet<&[u8]> = self.log.iter().map(Change::path).collect();
+        paths.into_iter().map(|path| self.held(path)).sum()
     }
 
     /// Whether there is nothing to commit.

@@ -145,7 +145,7 @@ impl Connection {
 
     /// Bytes held for the connection beside its nodes: watches, transactions, unsent replies and events.
     pub(crate) fn bytes(&self) -> usize {
-        let transactions: usize = self.transactions.values().map(|transaction| transaction.bytes).sum();
+        let transactions: usize = self.transactions.values().map(|open| open.bytes + open.values).sum();
         self.watch_bytes + transactions + self.output.weight()
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct Transaction {
     pub(crate) outdated: bool,
     /// Bytes that the paths it touched take.
     pub(crate) bytes: usize,
+    /// Bytes of the values that it holds itself: of the nodes that it changed or made.
+    pub(crate) values: usize,
 }
 
 impl Transaction {
@@ -106,6 +108,7 @@ impl Transaction {
             poisoned: false,
             outdated: false,
             bytes: 0,
+            values: 0,
         }
     }
 
@@ -117,6 +120,13 @@ impl Transaction {
     /// Child list that it gave to a node.
     pub(crate) fn own_list(&self, id: NodeId) -> Option<(Generation, &Children)> {
         self.lists.get(&id).map(|own| (own.generation, &own.children))
+    }
+
+    /// Bytes of a node's value that it holds itself; none where the value is the store's.
+    pub(crate) fn own_value_len(&self, store: &Store, id: NodeId) -> Option<usize> {
+        let node = store.nodes.get(id);
+        let private = (node.state == State::Private).then_some(&node.content);
+        private.or_else(|| self.own_content(id)).map(|content| content.value.len())
     }
 
     /// What each domain owns, with its changes.
@@ -200,11 +210,12 @@ impl Transaction {
     ) {
         self.write(store, path, Some(id), |written| written.value = true);
         let content = self.content_mut(store, id, path, |own| own.value = true);
-        let more = signed(value.len()) - signed(content.value.len());
+        let (old, new) = (content.value.len(), value.len());
         content.value = value;
         content.generation = generation;
         let owner = content.permissions.owner();
-        self.accounts.charge(owner, 0, more);
+        self.accounts.charge(owner, 0, signed(new) - signed(old));
+        self.values = self.values - old + new;
     }
 
     /// Sets the permissions of a node that it sees.
@@ -240,6 +251,7 @@ impl Transaction {
         }
         if !self.contents.contains_key(&id) {
             let content = View::then(store, self).content(id).clone();
+            self.values += content.value.len();
             self.contents.insert(id, OwnContent { path: path.into(), content, value: false, permissions: false });
         }
         let own = self.contents.get_mut(&id).expect("it is there or was just put there");
@@ -263,6 +275,7 @@ impl Transaction {
         }
         let start = if path_len == 1 { 1 } else { path_len + 1 };
         let root = store.build(&path[start..], value, permissions, generation, State::Private);
+        self.values += value.len();
         let name = store.nodes.get(root).name.clone();
         let end = start + name.len();
         let owner = View::of(store, Some(self)).content(above).permissions.owner();
@@ -313,6 +326,7 @@ impl Transaction {
             }
         });
         for (id, ..) in gone {
+            self.values -= self.own_value_len(store, id).unwrap_or(0);
             self.contents.remove(&id);
             self.lists.remove(&id);
             if store.nodes.get(id).state == State::Private {

@@ -107,15 +107,32 @@ fn may_touch(engine: &mut Engine, request: &Request<'_>, path: &[u8]) -> Result<
     if !within(limit, used) {
         return Err(refuse(engine, request, Quota::TransactionNodes, XsError::NoSpc));
     }
-    // Each path is kept to the transaction's end. They are held to the quota by themselves: a domain whose nodes fill it
-    // can still look at them and remove them.
-    let others = engine.connections.get(request.conn.index());
-    let others: usize = others.map_or(0, |connection| connection.transactions.values().map(|other| other.bytes).sum());
-    let held = others + transaction.bytes + path.len();
-    if !within(engine.domains.limit(caller.domid, Quota::Memory), held as u64) {
-        return Err(refuse(engine, request, Quota::Memory, XsError::NoMem));
+    // The path is kept to the transaction's end.
+    transaction_may_hold(engine, request, path.len())
+}
+
+/// Refuses `more` bytes for the request's transaction where all transactions of the caller would then hold more than it may.
+/// They are held to the quota by themselves: a domain whose nodes fill it can still look at them and remove them.
+fn transaction_may_hold(engine: &mut Engine, request: &Request<'_>, more: usize) -> Result<(), XsError> {
+    let Some(transaction) = &engine.in_hand else { return Ok(()) };
+    if request.caller.privileged || more == 0 {
+        return Ok(());
     }
-    Ok(())
+    let others = engine.connections.get(request.conn.index()).into_iter();
+    let others = others.flat_map(|connection| connection.transactions.values());
+    let held: usize = others.chain([transaction]).map(|open| open.bytes + open.values).sum();
+    if within(engine.domains.limit(request.caller.domid, Quota::Memory), (held + more) as u64) {
+        return Ok(());
+    }
+    Err(refuse(engine, request, Quota::Memory, XsError::NoMem))
+}
+
+/// Refuses a change of a node in a transaction where its value, which will have `new` bytes, is more than the caller's
+/// transactions may hold.
+fn transaction_may_change(engine: &mut Engine, request: &Request<'_>, id: NodeId, new: usize) -> Result<(), XsError> {
+    let Some(transaction) = &engine.in_hand else { return Ok(()) };
+    let held = transaction.own_value_len(&engine.store, id).unwrap_or(0);
+    transaction_may_hold(engine, request, new.saturating_sub(held))
 }
 
 /// Notes that the caller ran into a quota, and is what it is told.
@@ -186,6 +203,7 @@ pub(super) fn set_value(
         let (owner, more) = (view.content(id).permissions.owner(), size.saturating_sub(view.size(id)));
         may_be_so_large(engine, request, size)?;
         may_hold(engine, request, owner, more, XsError::NoMem)?;
+        transaction_may_change(engine, request, id, value.len())?;
     }
     let generation = engine.next_generation();
     match &mut engine.in_hand {
@@ -256,7 +274,8 @@ fn may_create(
         return Err(refuse(engine, request, Quota::Nodes, XsError::NoSpc));
     }
     may_hold(engine, request, parent_owner, others, XsError::Io)?;
-    may_hold(engine, request, domid, more - others, XsError::Io)
+    may_hold(engine, request, domid, more - others, XsError::Io)?;
+    transaction_may_hold(engine, request, value.len())
 }
 
 /// Sets the permissions of a node that exists, or of a special node.
@@ -273,8 +292,10 @@ pub(super) fn set_permissions(
     if !request.caller.privileged {
         let size = node::size_of(permissions.len(), content.value.len(), view.child_list_len(id));
         let (owner, more) = (old.owner(), size.saturating_sub(view.size(id)));
+        let len = content.value.len();
         may_be_so_large(engine, request, size)?;
         may_hold(engine, request, owner, more, XsError::NoMem)?;
+        transaction_may_change(engine, request, id, len)?;
     }
     let permissions = engine.permissions.shared(permissions);
     let generation = engine.next_generation();

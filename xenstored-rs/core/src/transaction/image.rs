@@ -100,6 +100,8 @@ impl Transaction {
             outdated,
             // The sum of the paths.
             bytes: _,
+            // Those of contents and of the nodes that are added.
+            values: _,
         } = self;
         id.save(out);
         snapshot.save(out);
@@ -163,6 +165,10 @@ impl Transaction {
             touched.insert(path, Touched::restore(input, nodes)?);
         }
         let bytes = touched.keys().map(|path| path.len()).sum();
+        let mut values = contents.values().map(|own| own.content.value.len()).sum();
+        for root in lists.values().flat_map(|own: &OwnList| own.added.values()) {
+            store.now().walk(*root, b"/", |_, id| values += nodes.get(id).content.value.len());
+        }
         Ok(Self {
             id,
             snapshot,
@@ -176,6 +182,7 @@ impl Transaction {
             poisoned,
             outdated,
             bytes,
+            values,
         })
     }
 }
