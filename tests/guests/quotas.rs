@@ -318,3 +318,37 @@ fn watches_of_the_deepest_paths_take_memory_for_their_length_not_for_their_depth
     assert!(after < before + 3072, "{before} KiB before, {after} KiB after");
     scene.assert_alive();
 }
+
+#[test]
+fn what_open_transactions_of_guests_see_takes_no_more_memory_than_they_may_have_together() {
+    const GUESTS: u16 = 6;
+    const ROUNDS: usize = 60;
+    let domids: Vec<u16> = (1..=GUESTS).collect();
+    let mut scene = Scene::with(&domids);
+    let mut dom0 = scene.dom0();
+    let mut guests: Vec<Client> = domids.iter().map(|&domid| scene.guest(domid)).collect();
+    // Two megabytes of nodes become others after each start of a transaction, and it still sees what they were.
+    let rewrite = |dom0: &mut Client, round: usize| {
+        for node in 0..500 {
+            let payload = [format!("/tool/n{node}\0").as_bytes(), format!("{round:04000}").as_bytes()].concat();
+            dom0.send(Op::Write.number(), 0, &payload).unwrap();
+        }
+        (0..500).for_each(|_| assert_eq!(dom0.reply().unwrap().payload, OK));
+    };
+    rewrite(&mut dom0, 0);
+    let before = process::anonymous_kib(scene.pid());
+    let mut open = Vec::new();
+    for round in 0..ROUNDS {
+        let guest = round % guests.len();
+        open.push((guest, guests[guest].start_transaction()));
+        rewrite(&mut dom0, round);
+    }
+    let after = process::anonymous_kib(scene.pid());
+    assert!(after < before + (80 << 10), "{before} KiB before, {after} KiB after");
+    let results: Vec<_> = open.into_iter().map(|(guest, tx)| guests[guest].commit(tx)).collect();
+    let lost = results.iter().take_while(|result| **result == refused("EAGAIN")).count();
+    assert!((20..40).contains(&lost), "{lost} of {ROUNDS} have to begin again");
+    assert!(results[lost..].iter().all(|result| *result == Ok(())), "the youngest go on: {results:?}");
+    assert!(scene.log().contains("a domain's transaction fails"), "{}", scene.log());
+    scene.assert_alive();
+}

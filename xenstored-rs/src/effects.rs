@@ -139,6 +139,10 @@ impl Effects {
                 let (domid, milliseconds) = (domid.0, penalty.as_millis());
                 warn!(domid, milliseconds, "a domain's writes spoil the transactions of others; it waits");
             }),
+            Note::TransactionLost { domid } => self.admit(("transaction", u32::from(domid.0)), || {
+                let domid = domid.0;
+                warn!(domid, "a domain's transaction fails: what is kept for those of guests takes too much memory");
+            }),
             Note::BuffersFull { held } => self.complain("buffers", || {
                 warn!(held, "connections hold all the memory that they may; a new one was refused");
             }),

@@ -173,6 +173,18 @@ impl Children {
         }
     }
 
+    /// About how many bytes a copy takes of its own: by what is in it alone.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::None | Self::One(_) => 0,
+            Self::Several(several) => {
+                // Copies of a map share most of it with each other.
+                let entries = if self.len() < WIDE { self.len() * size_of::<Entry>() } else { 1024 };
+                size_of::<Several>() + entries + several.list_len
+            }
+        }
+    }
+
     /// Bytes of the list of names.
     pub(crate) fn list_len(&self, nodes: &Nodes) -> usize {
         match self {

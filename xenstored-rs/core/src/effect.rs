@@ -128,6 +128,11 @@ pub enum Note {
         /// How long.
         penalty: std::time::Duration,
     },
+    /// A domain's transaction fails since what is kept for those of guests takes too much memory.
+    TransactionLost {
+        /// The domain.
+        domid: DomId,
+    },
     /// All buffers are in use, and a connection was refused.
     BuffersFull {
         /// Bytes held.

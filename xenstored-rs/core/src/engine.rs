@@ -15,6 +15,7 @@ use crate::{
     effect::{CloseReason, Effect, Note, Question, Trace},
     ending::{Ending, PIECE},
     event::Change,
+    flow::EARLIER_MOST,
     id::{ConnId, DomId, Time, TxId},
     node::{Generation, NodeId},
     output::Cause,
@@ -94,6 +95,8 @@ pub struct Engine {
     pub(crate) endings: VecDeque<Ending>,
     /// Work of one turn on them.
     pub(crate) piece: usize,
+    /// [`EARLIER_MOST`], but for tests.
+    pub(crate) earlier_most: usize,
     /// Connections, each with its number among all that ever were, whose requests wait since something is under way with
     /// domains that they name.
     waiting: Vec<(ConnId, u64)>,
@@ -145,6 +148,7 @@ impl Engine {
             effects: VecDeque::new(),
             endings: VecDeque::new(),
             piece: PIECE,
+            earlier_most: EARLIER_MOST,
             waiting: Vec::new(),
             wake: false,
             tracing: false,
@@ -361,6 +365,7 @@ impl Engine {
                 .unwrap_or_default();
             self.give_up(conn, CloseReason::Failed { what, op: header.op });
         }
+        self.relieve();
     }
 
     fn reply(&mut self, conn: ConnId, header: Header, payload: &[u8], refused: bool) {

@@ -23,6 +23,10 @@ const PENALTY: Duration = Duration::from_millis(50);
 /// How long at most, where it goes on.
 const LONGEST_PENALTY: Duration = Duration::from_secs(1);
 
+/// Bytes that may be kept of what open transactions of guests see and nobody else does. A few guests with the largest nodes
+/// and as many transactions as they may have fill that; many together could fill any memory.
+pub(crate) const EARLIER_MOST: usize = 64 << 20;
+
 /// After so long without spoiling anything, a penalty is short again.
 const FORGIVEN: Duration = Duration::from_secs(10);
 
@@ -177,6 +181,22 @@ impl Engine {
             }
             self.check_patience(conn);
             self.settle(conn);
+        }
+    }
+
+    /// Has transactions of guests begin again, those first that are open longest, where too much is kept for them. Their
+    /// requests go on: a kernel takes it well only at the commit that it has to try again.
+    pub(crate) fn relieve(&mut self) {
+        while self.store.snapshots.guest_bytes() > self.earlier_most
+            && let Some((conn, id)) = self.store.snapshots.oldest_guest()
+        {
+            let domid = self.domid(conn);
+            let connection = self.connections.get_mut(conn.index());
+            let Some(open) = connection.and_then(|connection| connection.transactions.get_mut(&id)) else { return };
+            open.begin_again(&mut self.store);
+            self.store.snapshots.note_guest(open.snapshot, conn, id);
+            self.altered();
+            self.effects.push_back(Effect::Note(Note::TransactionLost { domid }));
         }
     }
 

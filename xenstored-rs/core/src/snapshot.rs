@@ -2,42 +2,106 @@
 //!
 //! A snapshot is a number: the generation at which it was taken. While it is open, the first change of a node after it
 //! puts what the node was aside. A node that did not change since costs nothing, and neither does opening a snapshot.
-//! When one closes, what it kept goes to the next older one, if that can still see it.
+//! What is kept belongs to the newest snapshot that sees it. When that one closes, it goes to the next older one, or is
+//! dropped where that does not see it.
 
 use std::collections::BTreeMap;
 
 use crate::{
     children::Children,
-    node::{Content, Generation, Node, NodeId},
+    id::{ConnId, TxId},
+    node::{Content, Generation, Node, NodeId, Nodes},
 };
+
+mod image;
+mod versions;
+
+use versions::Versions;
 
 /// Number of an open snapshot, in the order of opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotId(u64);
 
-/// What nodes were before their first change after one snapshot and before the next.
+/// What is kept of one kind, by its last change; each with about how many bytes it takes.
+type Kept = BTreeMap<(Generation, NodeId), usize>;
+
+/// An open snapshot, and what is kept that it sees and no newer one.
 #[derive(Debug)]
 struct Snapshot {
     generation: Generation,
-    contents: BTreeMap<NodeId, Content>,
-    lists: BTreeMap<NodeId, (Generation, Children)>,
-    /// Roots of subtrees that were removed in that time, whose nodes are not free yet.
-    removed: Vec<NodeId>,
-}
-
-impl Snapshot {
-    /// Whether what changed last at `generation` was so at this snapshot. What a newer one hands down may be younger: it is
-    /// of no use then, and its node may not even be there any more.
-    fn sees(&self, generation: Generation) -> bool {
-        generation <= self.generation
-    }
+    contents: Kept,
+    lists: Kept,
+    /// Roots of subtrees that were removed, whose nodes are not free yet, by the last change of the root that it sees.
+    removed: Kept,
+    /// The guest's transaction that it was opened for.
+    guest: Option<(ConnId, TxId)>,
+    /// Of all that it keeps.
+    bytes: usize,
 }
 
 /// The open snapshots, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     open: BTreeMap<SnapshotId, Snapshot>,
+    contents: Versions<Content>,
+    lists: Versions<Children>,
     last: u64,
+    /// About how many bytes all of them keep.
+    bytes: usize,
+    /// Those of guests.
+    guests: BTreeMap<SnapshotId, (ConnId, TxId)>,
+    /// About how many bytes those keep.
+    guest_bytes: usize,
+}
+
+/// What is kept of a node takes so many bytes beside what it was, and so does a node.
+const ENTRY: usize = 128;
+
+/// About how many bytes a content takes that is kept.
+fn weight_of_content(content: &Content) -> usize {
+    ENTRY + content.value.len()
+}
+
+/// About how many bytes a child list takes that is kept.
+fn weight_of_list(children: &Children) -> usize {
+    ENTRY + children.weight()
+}
+
+/// About how many bytes the nodes of a removed subtree take.
+fn weight_of_removed(nodes: &Nodes, root: NodeId) -> usize {
+    let (mut weight, mut below) = (0, vec![root]);
+    while let Some(id) = below.pop() {
+        let node = nodes.get(id);
+        weight += ENTRY + node.name.len() + node.content.value.len();
+        below.extend(node.children.iter());
+    }
+    weight
+}
+
+/// Takes what changed last after a moment, the latest first; all of it without one.
+fn pop_after(kept: &mut Kept, moment: Option<Generation>) -> Option<((Generation, NodeId), usize)> {
+    let last = kept.last_entry()?;
+    moment.is_none_or(|moment| last.key().0 > moment).then(|| last.remove_entry())
+}
+
+/// Moves all from one to the other, the smaller into the larger.
+fn merge(into: &mut Kept, mut from: Kept) {
+    if into.len() < from.len() {
+        std::mem::swap(into, &mut from);
+    }
+    into.extend(from);
+}
+
+impl Snapshot {
+    fn new(generation: Generation) -> Self {
+        let (contents, lists, removed) = (Kept::new(), Kept::new(), Kept::new());
+        Self { generation, contents, lists, removed, guest: None, bytes: 0 }
+    }
+
+    /// Whether what changed last at `generation` was so at this snapshot.
+    fn sees(&self, generation: Generation) -> bool {
+        generation <= self.generation
+    }
 }
 
 impl Snapshots {
@@ -45,36 +109,59 @@ impl Snapshots {
     pub(crate) fn open(&mut self, generation: Generation) -> SnapshotId {
         self.last += 1;
         let id = SnapshotId(self.last);
-        let (contents, lists, removed) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        self.open.insert(id, Snapshot { generation, contents, lists, removed });
+        self.open.insert(id, Snapshot::new(generation));
         id
+    }
+
+    /// Notes that a snapshot is for a guest's transaction.
+    pub(crate) fn note_guest(&mut self, id: SnapshotId, conn: ConnId, tx: TxId) {
+        if let Some(snapshot) = self.open.get_mut(&id) {
+            snapshot.guest = Some((conn, tx));
+            self.guest_bytes += snapshot.bytes;
+            self.guests.insert(id, (conn, tx));
+        }
     }
 
     /// Closes a snapshot; returns the roots of removed subtrees that nobody can see any more.
     #[must_use]
     pub(crate) fn close(&mut self, id: SnapshotId) -> Vec<NodeId> {
         let Some(mut closed) = self.open.remove(&id) else { return Vec::new() };
-        let Some((_, older)) = self.open.range_mut(..id).next_back() else { return closed.removed };
-        // The smaller collection moves into the larger. What the older one has of a node is what it was earlier, and
-        // that is what it is to keep.
-        if older.contents.len() < closed.contents.len() {
-            std::mem::swap(&mut older.contents, &mut closed.contents);
-            older.contents.append(&mut closed.contents);
-        } else {
-            for (node, content) in closed.contents {
-                older.contents.entry(node).or_insert(content);
+        self.bytes -= closed.bytes;
+        if self.guests.remove(&id).is_some() {
+            self.guest_bytes -= closed.bytes;
+        }
+        let mut older = self.open.range_mut(..id).next_back().map(|(_, older)| older);
+        let moment = older.as_ref().map(|older| older.generation);
+        while let Some(((since, node), bytes)) = pop_after(&mut closed.contents, moment) {
+            self.contents.forget(node, since);
+            closed.bytes -= bytes;
+        }
+        while let Some(((since, node), bytes)) = pop_after(&mut closed.lists, moment) {
+            self.lists.forget(node, since);
+            closed.bytes -= bytes;
+        }
+        let mut unseen = Vec::new();
+        while let Some(((_, root), bytes)) = pop_after(&mut closed.removed, moment) {
+            // It may have been there then, as it was before another change.
+            match moment.and_then(|moment| self.contents.at(root, moment)) {
+                Some((since, _)) => _ = closed.removed.insert((since, root), bytes),
+                None => {
+                    closed.bytes -= bytes;
+                    unseen.push(root);
+                }
             }
         }
-        if older.lists.len() < closed.lists.len() {
-            std::mem::swap(&mut older.lists, &mut closed.lists);
-            older.lists.append(&mut closed.lists);
-        } else {
-            for (node, list) in closed.lists {
-                older.lists.entry(node).or_insert(list);
+        if let Some(older) = &mut older {
+            older.bytes += closed.bytes;
+            self.bytes += closed.bytes;
+            if older.guest.is_some() {
+                self.guest_bytes += closed.bytes;
             }
+            merge(&mut older.contents, closed.contents);
+            merge(&mut older.lists, closed.lists);
+            merge(&mut older.removed, closed.removed);
         }
-        older.removed.append(&mut closed.removed);
-        Vec::new()
+        unseen
     }
 
     /// Whether no snapshot is open.
@@ -82,64 +169,99 @@ impl Snapshots {
         self.open.is_empty()
     }
 
+    /// The newest snapshot, with more in it.
+    fn newest(&mut self, bytes: usize) -> Option<&mut Snapshot> {
+        let newest = self.open.last_entry()?.into_mut();
+        newest.bytes += bytes;
+        self.bytes += bytes;
+        if newest.guest.is_some() {
+            self.guest_bytes += bytes;
+        }
+        Some(newest)
+    }
+
+    /// Whether the newest snapshot sees what changed last at `generation`.
+    fn newest_sees(&self, generation: Generation) -> bool {
+        self.open.last_key_value().is_some_and(|(_, newest)| newest.sees(generation))
+    }
+
     /// Puts a node's content aside, if a snapshot needs it.
     pub(crate) fn keep_content(&mut self, id: NodeId, node: &Node) {
-        if let Some(mut newest) = self.open.last_entry()
-            && node.content.generation <= newest.get().generation
-        {
-            newest.get_mut().contents.entry(id).or_insert_with(|| node.content.clone());
+        let since = node.content.generation;
+        if self.newest_sees(since) {
+            let bytes = weight_of_content(&node.content);
+            self.contents.add(id, since, node.content.clone());
+            self.newest(bytes).into_iter().for_each(|newest| _ = newest.contents.insert((since, id), bytes));
         }
     }
 
     /// Puts a node's child list aside, if a snapshot needs it.
     pub(crate) fn keep_list(&mut self, id: NodeId, node: &Node) {
-        if let Some(mut newest) = self.open.last_entry()
-            && node.list_generation <= newest.get().generation
-        {
-            newest.get_mut().lists.entry(id).or_insert_with(|| (node.list_generation, node.children.clone()));
+        let since = node.list_generation;
+        if self.newest_sees(since) {
+            let bytes = weight_of_list(&node.children);
+            self.lists.add(id, since, node.children.clone());
+            self.newest(bytes).into_iter().for_each(|newest| _ = newest.lists.insert((since, id), bytes));
         }
     }
 
     /// Takes charge of the nodes of a removed subtree until no snapshot can see them; gives it back where none can now:
     /// without a snapshot, or with all of them older than the subtree.
     #[must_use]
-    pub(crate) fn keep_removed(&mut self, root: NodeId, node: &Node) -> Option<NodeId> {
-        let Some(mut newest) = self.open.last_entry() else { return Some(root) };
-        let newest = newest.get_mut();
+    pub(crate) fn keep_removed(&mut self, root: NodeId, nodes: &Nodes) -> Option<NodeId> {
+        let Some((_, newest)) = self.open.last_key_value() else { return Some(root) };
+        let last = nodes.get(root).content.generation;
         // A node that was there when the newest was taken has not changed since, or what it was is kept.
-        let kept = || newest.contents.get(&root).is_some_and(|content| newest.sees(content.generation));
-        let seen = newest.sees(node.content.generation) || kept();
-        if seen {
-            newest.removed.push(root);
-            return None;
-        }
-        Some(root)
+        let seen = if newest.sees(last) {
+            Some(last)
+        } else {
+            self.contents.at(root, newest.generation).map(|(since, _)| since)
+        };
+        let Some(since) = seen else { return Some(root) };
+        let bytes = weight_of_removed(nodes, root);
+        self.newest(bytes).into_iter().for_each(|newest| _ = newest.removed.insert((since, root), bytes));
+        None
     }
 
-    /// What a node's content was at a snapshot, where it changed since.
-    pub(crate) fn content(&self, at: SnapshotId, id: NodeId) -> Option<&Content> {
-        self.open.range(at..).find_map(|(_, snapshot)| snapshot.contents.get(&id))
+    /// What a node's content was at the generation of an open snapshot, where it changed since.
+    pub(crate) fn content(&self, id: NodeId, moment: Generation) -> Option<&Content> {
+        self.contents.at(id, moment).map(|(_, content)| content)
     }
 
-    /// What a node's child list was at a snapshot, where it changed since.
-    pub(crate) fn list(&self, at: SnapshotId, id: NodeId) -> Option<&(Generation, Children)> {
-        self.open.range(at..).find_map(|(_, snapshot)| snapshot.lists.get(&id))
+    /// What a node's child list was at the generation of an open snapshot, where it changed since, and its last change then.
+    pub(crate) fn list(&self, id: NodeId, moment: Generation) -> Option<(Generation, &Children)> {
+        self.lists.at(id, moment)
     }
 
     /// Contents and lists that are kept.
     pub(crate) fn kept(&self) -> usize {
-        self.open.values().map(|snapshot| snapshot.contents.len() + snapshot.lists.len()).sum()
+        self.contents.len() + self.lists.len()
+    }
+
+    /// About how many bytes are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// About how many of them no other snapshot needs that is newer than the last of a guest's.
+    pub(crate) fn guest_bytes(&self) -> usize {
+        self.guest_bytes
+    }
+
+    /// The oldest open transaction of a guest.
+    pub(crate) fn oldest_guest(&self) -> Option<(ConnId, TxId)> {
+        self.guests.first_key_value().map(|(_, &transaction)| transaction)
     }
 }
-
-mod image;
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
 
+    use super::{Kept, Snapshots, versions::COMPARED, weight_of_content, weight_of_list, weight_of_removed};
+
     use crate::{
-        id::{DomId, TxId},
+        id::{ConnId, DomId, TxId},
         permission::Permissions,
         store::Store,
         transaction::Transaction,
@@ -183,6 +305,34 @@ mod tests {
         seen
     }
 
+    /// Checks that what is kept is what the open snapshots see, each thing once and with its weight.
+    fn check(store: &Store) -> Result<(), proptest::test_runner::TestCaseError> {
+        let Snapshots { open, contents, lists, bytes, guest_bytes, guests, .. } = &store.snapshots;
+        let (mut kept, mut all, mut of_guests) = ((0, 0), 0, 0);
+        for (id, snapshot) in open {
+            for held in [&snapshot.contents, &snapshot.lists, &snapshot.removed] {
+                prop_assert_eq!(held.keys().find(|(since, _)| !snapshot.sees(*since)), None);
+            }
+            kept = (kept.0 + snapshot.contents.len(), kept.1 + snapshot.lists.len());
+            for (&(since, node), &bytes) in &snapshot.contents {
+                prop_assert_eq!(Some(bytes), contents.at(node, since).map(|(_, content)| weight_of_content(content)));
+            }
+            for (&(since, node), &bytes) in &snapshot.lists {
+                prop_assert_eq!(Some(bytes), lists.at(node, since).map(|(_, list)| weight_of_list(list)));
+            }
+            for (&(_, root), &bytes) in &snapshot.removed {
+                prop_assert_eq!(bytes, weight_of_removed(&store.nodes, root));
+            }
+            let sum = |kept: &Kept| kept.values().sum::<usize>();
+            prop_assert_eq!(snapshot.bytes, sum(&snapshot.contents) + sum(&snapshot.lists) + sum(&snapshot.removed));
+            prop_assert_eq!(guests.get(id), snapshot.guest.as_ref());
+            all += snapshot.bytes;
+            of_guests += if snapshot.guest.is_some() { snapshot.bytes } else { 0 };
+        }
+        prop_assert_eq!((kept, all, of_guests), ((contents.len(), lists.len()), *bytes, *guest_bytes));
+        Ok(())
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
 
@@ -213,7 +363,11 @@ mod tests {
                     }
                     Step::Open => {
                         let then = seen(store.now(), &store);
-                        open.push((Transaction::new(TxId(1), &mut store), then));
+                        let transaction = Transaction::new(TxId(1), &mut store);
+                        if generation.is_multiple_of(3) {
+                            store.snapshots.note_guest(transaction.snapshot, ConnId(1), transaction.id);
+                        }
+                        open.push((transaction, then));
                     }
                     Step::Close(which) if which < open.len() => {
                         let (transaction, _) = open.remove(which);
@@ -225,11 +379,13 @@ mod tests {
                     prop_assert_eq!(&seen(View::then(&store, transaction), &store), then);
                 }
                 prop_assert_eq!(store.mend_accounts(), None);
+                check(&store)?;
             }
             for (transaction, _) in open {
                 transaction.abort(&mut store);
             }
-            prop_assert_eq!(store.snapshots.kept(), 0);
+            let left = (store.snapshots.kept(), store.snapshots.bytes(), store.snapshots.guest_bytes());
+            prop_assert_eq!(left, (0, 0, 0));
             // Two special nodes stand outside the tree.
             prop_assert_eq!(store.nodes.len(), seen(store.now(), &store).len() + 2, "a node was not freed");
         }
@@ -255,6 +411,58 @@ mod tests {
         assert!(View::then(&store, &transaction).find(b"/old").is_some());
         transaction.abort(&mut store);
         assert_eq!(store.nodes.len(), nodes - 1);
+    }
+
+    #[test]
+    fn a_look_back_costs_the_same_however_many_snapshots_came_later() {
+        /// Comparisons to read a node as it was, with so many later snapshots, each with a change of its own.
+        fn comparisons(later: u64) -> usize {
+            let mut store = Store::new(DomId::DOM0);
+            let private = Permissions::private(DomId::DOM0);
+            ["/a/b/c", "/a/x"].iter().for_each(|path| store.create(path.as_bytes(), b"", &private, 1));
+            let old = Transaction::new(TxId(1), &mut store);
+            let mut open = Vec::new();
+            for round in 0..later {
+                open.push(Transaction::new(TxId(2), &mut store));
+                // The node itself changes now and then, another one always, and so do lists on the way.
+                let generation = 10 * round + 10;
+                let id = store.find(if round % 7 == 0 { b"/a/b/c" } else { b"/a/x" }).unwrap();
+                store.set_value(id, b"x"[..].into(), generation);
+                store.create(format!("/a/new{round}").as_bytes(), b"", &private, generation + 1);
+            }
+            COMPARED.set(0);
+            let then = View::then(&store, &old);
+            assert_eq!(then.content(then.find(b"/a/b/c").unwrap()).value.len(), 0);
+            assert!(then.find(b"/a/new0").is_none());
+            let compared = COMPARED.get();
+            open.into_iter().chain([old]).for_each(|transaction| transaction.abort(&mut store));
+            assert_eq!((store.snapshots.kept(), store.snapshots.bytes()), (0, 0));
+            compared
+        }
+        let (few, many) = (comparisons(10), comparisons(if cfg!(miri) { 300 } else { 10_000 }));
+        // Three lookups, each the way down into a tree of all that is kept.
+        assert!(few > 0 && many < few + 300, "{few} comparisons with 10 later snapshots, {many} with 10 000");
+    }
+
+    #[test]
+    fn what_no_snapshot_sees_any_more_is_not_kept_for_the_older_ones() {
+        let mut store = Store::new(DomId::DOM0);
+        let nodes = store.nodes.len();
+        let old = Transaction::new(TxId(1), &mut store);
+        for round in 0..100u64 {
+            // It comes, somebody sees it, and it goes before that one ends.
+            store.create(b"/new", b"value", &Permissions::private(DomId::DOM0), 10 * round + 10);
+            let young = Transaction::new(TxId(2), &mut store);
+            store.set_value(store.find(b"/new").unwrap(), b"x"[..].into(), 10 * round + 11);
+            let root = store.remove(b"/new", 10 * round + 12).unwrap();
+            store.bury(root);
+            assert_eq!(store.nodes.len(), nodes + 1, "round {round}");
+            young.abort(&mut store);
+            // The root's list of children, as it was.
+            assert_eq!((store.nodes.len(), store.snapshots.kept()), (nodes, 1), "round {round}");
+        }
+        old.abort(&mut store);
+        assert_eq!((store.snapshots.kept(), store.snapshots.bytes()), (0, 0));
     }
 
     #[test]

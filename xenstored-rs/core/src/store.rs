@@ -214,7 +214,7 @@ impl Store {
 
     /// Frees a removed subtree as soon as no snapshot can see it.
     pub(crate) fn bury(&mut self, root: NodeId) {
-        if let Some(root) = self.snapshots.keep_removed(root, self.nodes.get(root)) {
+        if let Some(root) = self.snapshots.keep_removed(root, &self.nodes) {
             self.free(root);
         }
     }

@@ -81,7 +81,7 @@ pub(crate) struct Transaction {
     written: u32,
     /// A change failed half-way of a client's plan: the commit must fail.
     pub(crate) poisoned: bool,
-    /// A domain that it gave rights to is gone: they must not pass to the next with its id.
+    /// A domain that it gave rights to is gone: they must not pass to the next with its id. Or it was begun again half-way.
     pub(crate) outdated: bool,
     /// Bytes that the paths it touched take.
     pub(crate) bytes: usize,
@@ -480,6 +480,13 @@ impl Transaction {
             }
         }
         removed
+    }
+
+    /// Lets go of all that the transaction holds and sees, and goes on with the store as it is now. What it did is forgotten,
+    /// and its commit fails.
+    pub(crate) fn begin_again(&mut self, store: &mut Store) {
+        let again = Self { outdated: true, ..Self::new(self.id, store) };
+        std::mem::replace(self, again).abort(store);
     }
 
     /// Ends the transaction without a trace.

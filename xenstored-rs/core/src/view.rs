@@ -6,7 +6,6 @@ use crate::{
     children::Children,
     node::{Content, Generation, NodeId, Nodes, State},
     path::names,
-    snapshot::SnapshotId,
     store::Store,
     transaction::Transaction,
 };
@@ -24,7 +23,7 @@ enum Seen<'a> {
     /// Now.
     Now,
     /// The start of a transaction.
-    Then(SnapshotId, Generation),
+    Then(Generation),
     /// The same, with the transaction's changes.
     Own(&'a Transaction),
 }
@@ -48,7 +47,7 @@ impl<'a> View<'a> {
 
     /// The store as it was when a transaction started.
     pub(crate) fn then(store: &'a Store, transaction: &Transaction) -> Self {
-        Self { store, seen: Seen::Then(transaction.snapshot, transaction.generation) }
+        Self { store, seen: Seen::Then(transaction.generation) }
     }
 
     /// The store as a transaction made it, or as it is for who has none.
@@ -59,40 +58,40 @@ impl<'a> View<'a> {
     /// Value and permissions of a node.
     pub(crate) fn content(self, id: NodeId) -> &'a Content {
         let node = self.store.nodes.get(id);
-        let (at, generation) = match self.seen {
+        let generation = match self.seen {
             Seen::Now => return &node.content,
-            Seen::Then(at, generation) => (at, generation),
+            Seen::Then(generation) => generation,
             Seen::Own(transaction) => {
                 if let Some(content) = transaction.own_content(id) {
                     return content;
                 }
-                (transaction.snapshot, transaction.generation)
+                transaction.generation
             }
         };
         if node.content.generation <= generation || node.state == State::Private {
             return &node.content;
         }
-        self.store.snapshots.content(at, id).unwrap_or(&node.content)
+        self.store.snapshots.content(id, generation).unwrap_or(&node.content)
     }
 
     /// Children of a node, and their list's last change.
     fn list(self, id: NodeId) -> (Generation, &'a Children) {
         let node = self.store.nodes.get(id);
         let now = (node.list_generation, &node.children);
-        let (at, generation) = match self.seen {
+        let generation = match self.seen {
             Seen::Now => return now,
-            Seen::Then(at, generation) => (at, generation),
+            Seen::Then(generation) => generation,
             Seen::Own(transaction) => {
                 if let Some(list) = transaction.own_list(id) {
                     return list;
                 }
-                (transaction.snapshot, transaction.generation)
+                transaction.generation
             }
         };
         if node.list_generation <= generation || node.state == State::Private {
             return now;
         }
-        self.store.snapshots.list(at, id).map_or(now, |(generation, children)| (*generation, children))
+        self.store.snapshots.list(id, generation).unwrap_or(now)
     }
 
     /// Children of a node.

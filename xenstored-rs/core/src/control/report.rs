@@ -32,7 +32,8 @@ fn report(engine: &Engine) -> String {
     };
     line("nodes", format!("{nodes} of {owners} domains, {bytes} bytes accounted"));
     let (kept, in_memory) = (engine.store.snapshots.kept(), engine.store.nodes.len());
-    line("nodes in memory", format!("{in_memory}, with {kept} earlier states for open transactions"));
+    let earlier = engine.store.snapshots.bytes();
+    line("nodes in memory", format!("{in_memory}, with {kept} earlier states for open transactions, {earlier} bytes"));
     line("watches", engine.watches.len().to_string());
     line("transactions", transactions.to_string());
     line("connections", format!("{}, {waiting} with unsent output", connections.len()));

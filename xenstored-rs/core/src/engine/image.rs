@@ -66,6 +66,8 @@ impl Engine {
             effects: _,
             endings,
             piece,
+            // The same for all.
+            earlier_most: _,
             waiting,
             wake,
             // Only how much it grows counts.
@@ -157,8 +159,14 @@ impl Engine {
         }
         for (number, connection) in engine.connections.iter_mut() {
             connection.account(&mut engine.pool);
-            if let (Some(time), Ok(number)) = (connection.alarm, u32::try_from(number)) {
-                engine.alarms.insert((time, ConnId(number), connection.life));
+            let conn = ConnId(u32::try_from(number).unwrap_or(u32::MAX));
+            if matches!(connection.kind, ConnectionKind::Domain(domid) if domid != engine.config.priv_domid) {
+                for transaction in connection.transactions.values() {
+                    engine.store.snapshots.note_guest(transaction.snapshot, conn, transaction.id);
+                }
+            }
+            if let Some(time) = connection.alarm {
+                engine.alarms.insert((time, conn, connection.life));
             }
         }
         engine.pool.set_peak(peak);

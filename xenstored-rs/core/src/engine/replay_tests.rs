@@ -37,6 +37,9 @@ enum Call {
     Image,
 }
 
+/// Bytes that may be kept for transactions of guests: few, so that some must begin again.
+const EARLIER: usize = 1500;
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Haste {
@@ -134,7 +137,7 @@ impl Pair {
             ..Config::default()
         };
         Self {
-            engines: [config(), config()].map(Engine::new),
+            engines: [config(), config()].map(|config| Engine { earlier_most: EARLIER, ..Engine::new(config) }),
             streams: BTreeMap::new(),
             now: Duration::ZERO,
             images: 0,
@@ -172,7 +175,7 @@ impl Pair {
                 let before = image(&self.engines[0]);
                 let restored = Engine::restore(&before).map_err(|error| TestCaseError::fail(error.to_string()))?;
                 prop_assert!(image(&restored) == before, "what is restored has the same image");
-                self.engines[1] = restored;
+                self.engines[1] = Engine { earlier_most: EARLIER, ..restored };
                 self.images += 1;
             }
             Call::Close(at)
@@ -295,7 +298,8 @@ fn seen(engine: &Engine) -> impl Iterator<Item = &'static str> {
         ("earlier states", engine.store.snapshots.kept() > 0),
         ("several transactions", transactions().count() > 1),
         ("changes in a transaction", transactions().any(|transaction| !transaction.is_read_only())),
-        ("outdated", transactions().any(|transaction| transaction.outdated)),
+        ("begun again", transactions().any(|transaction| transaction.outdated && transaction.is_read_only())),
+        ("outdated", transactions().any(|transaction| transaction.outdated && !transaction.is_read_only())),
         ("free numbers of nodes", engine.store.nodes.has_free()),
         ("free numbers of connections", engine.connections.entries().iter().any(Option::is_none)),
         ("watches", engine.watches.len() > 2),
@@ -337,5 +341,5 @@ fn an_engine_that_was_restored_goes_on_as_the_one_that_was_saved() {
     });
     result.unwrap_or_else(|wrong| panic!("{wrong}"));
     let images: BTreeMap<&str, u32> = images.into_inner();
-    assert!(images.len() == 21 && images.values().all(|&count| count > 3), "images hardly held some: {images:?}");
+    assert!(images.len() == 22 && images.values().all(|&count| count > 3), "images hardly held some: {images:?}");
 }

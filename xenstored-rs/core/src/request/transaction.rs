@@ -27,7 +27,12 @@ pub(super) fn start(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
         engine.domains.note(domid, Quota::Transactions, open);
     }
     let id = connection.next_tx();
-    connection.transactions.insert(id, Box::new(Transaction::new(id, &mut engine.store)));
+    let transaction = Transaction::new(id, &mut engine.store);
+    let snapshot = transaction.snapshot;
+    connection.transactions.insert(id, Box::new(transaction));
+    if engine.guest(request.conn).is_some() {
+        engine.store.snapshots.note_guest(snapshot, request.conn, id);
+    }
     engine.trace(|_| Trace::Create { kind: "transaction", conn: request.conn });
     decimal::put(out, u64::from(id.0));
     out.push(0);
@@ -45,7 +50,7 @@ pub(super) fn end(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8>)
     engine.trace(|_| Trace::Destroy { kind: "transaction", conn: request.conn });
     let refused = match commit {
         true if transaction.poisoned => Some(XsError::NoMem),
-        true if !transaction.is_read_only() => {
+        true if transaction.outdated || !transaction.is_read_only() => {
             let held = transaction.validate(&engine.store).map_err(|node| {
                 engine.blame(request.conn, node);
                 XsError::Again

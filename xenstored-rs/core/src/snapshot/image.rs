@@ -1,8 +1,6 @@
 //! Open snapshots in an image.
 
-use std::collections::BTreeMap;
-
-use super::{Snapshot, SnapshotId, Snapshots};
+use super::{Snapshot, SnapshotId, Snapshots, weight_of_content, weight_of_list, weight_of_removed};
 use crate::{
     children::Children,
     image::{ImageError, Reader, Stored, Tag, Writer},
@@ -20,89 +18,92 @@ impl Stored for SnapshotId {
     }
 }
 
-impl Snapshot {
-    fn save(&self, nodes: &Nodes, out: &mut Writer<'_>) {
-        let Self { generation, contents, lists, removed } = self;
-        let contents: Vec<_> = contents.iter().filter(|(_, content)| self.sees(content.generation)).collect();
-        let lists: Vec<_> = lists.iter().filter(|(_, (generation, _))| self.sees(*generation)).collect();
-        generation.save(out);
-        out.count(contents.len());
-        for (id, content) in contents {
-            out.record();
-            id.save(out);
-            content.save(out);
-        }
-        out.record();
-        out.count(lists.len());
-        for (id, (generation, children)) in lists {
-            out.record();
-            id.save(out);
-            generation.save(out);
-            children.save_kept(&nodes.get(*id).children, out);
-        }
-        out.record();
-        out.count(removed.len());
-        for root in removed {
-            out.record();
-            root.save(out);
-        }
-    }
-
-    fn restore(input: &mut Reader<'_>, nodes: &Nodes) -> Result<Self, ImageError> {
-        let generation = input.get()?;
-        let (mut contents, mut lists, mut removed) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let count: usize = input.get()?;
-        for _ in 0..count {
-            input.record()?;
-            let id = nodes.known(input)?;
-            let content: Content = input.get()?;
-            contents.insert(id, content);
-        }
-        input.record()?;
-        let count: usize = input.get()?;
-        for _ in 0..count {
-            input.record()?;
-            let id = nodes.known(input)?;
-            let generation = input.get()?;
-            let children = Children::restore_kept(input, nodes, &nodes.get(id).children)?;
-            lists.insert(id, (generation, children));
-        }
-        input.record()?;
-        let count: usize = input.get()?;
-        for _ in 0..count {
-            input.record()?;
-            removed.push(nodes.known(input)?);
-        }
-        Ok(Self { generation, contents, lists, removed })
-    }
-}
-
 impl Snapshots {
-    /// Writes all open snapshots.
+    /// Writes all open snapshots, each with the versions that belong to it.
     pub(crate) fn save(&self, nodes: &Nodes, out: &mut Writer<'_>) {
-        let Self { open, last } = self;
+        // Whose each snapshot is says its transaction.
+        let Self { open, contents, lists, last, bytes: _, guests: _, guest_bytes: _ } = self;
         out.section(Tag::Snapshots);
         last.save(out);
         out.count(open.len());
         for (id, snapshot) in open {
             out.record();
             id.save(out);
-            snapshot.save(nodes, out);
+            let Snapshot { generation, contents: own_contents, lists: own_lists, removed, guest: _, bytes: _ } =
+                snapshot;
+            generation.save(out);
+            out.count(own_contents.len());
+            for &(since, node) in own_contents.keys() {
+                out.record();
+                node.save(out);
+                contents.at(node, since).expect("what belongs to a snapshot is there").1.save(out);
+            }
+            out.record();
+            out.count(own_lists.len());
+            for &(since, node) in own_lists.keys() {
+                out.record();
+                node.save(out);
+                since.save(out);
+                let children = lists.at(node, since).expect("what belongs to a snapshot is there").1;
+                children.save_kept(&nodes.get(node).children, out);
+            }
+            out.record();
+            out.count(removed.len());
+            for (_, root) in removed.keys() {
+                out.record();
+                root.save(out);
+            }
         }
     }
 
     /// Reads all open snapshots.
     pub(crate) fn restore(input: &mut Reader<'_>, nodes: &Nodes) -> Result<Self, ImageError> {
         input.section(Tag::Snapshots)?;
-        let last = input.get()?;
-        let mut open = BTreeMap::new();
+        let mut snapshots = Self { last: input.get()?, ..Self::default() };
         let count: usize = input.get()?;
         for _ in 0..count {
             input.record()?;
             let id = input.get()?;
-            open.insert(id, Snapshot::restore(input, nodes)?);
+            let snapshot = snapshots.restore_one(input, nodes)?;
+            snapshots.bytes += snapshot.bytes;
+            snapshots.open.insert(id, snapshot);
         }
-        Ok(Self { open, last })
+        Ok(snapshots)
+    }
+
+    fn restore_one(&mut self, input: &mut Reader<'_>, nodes: &Nodes) -> Result<Snapshot, ImageError> {
+        let mut snapshot = Snapshot::new(input.get()?);
+        let count: usize = input.get()?;
+        for _ in 0..count {
+            input.record()?;
+            let node = nodes.known(input)?;
+            let content: Content = input.get()?;
+            snapshot.contents.insert((content.generation, node), weight_of_content(&content));
+            self.contents.add(node, content.generation, content);
+        }
+        input.record()?;
+        let count: usize = input.get()?;
+        for _ in 0..count {
+            input.record()?;
+            let node = nodes.known(input)?;
+            let since = input.get()?;
+            let children = Children::restore_kept(input, nodes, &nodes.get(node).children)?;
+            snapshot.lists.insert((since, node), weight_of_list(&children));
+            self.lists.add(node, since, children);
+        }
+        input.record()?;
+        let count: usize = input.get()?;
+        for _ in 0..count {
+            input.record()?;
+            let root = nodes.known(input)?;
+            let last = nodes.get(root).content.generation;
+            let earlier = self.contents.at(root, snapshot.generation).map(|(since, _)| since);
+            let since = if snapshot.sees(last) { last } else { earlier.unwrap_or(last) };
+            snapshot.removed.insert((since, root), weight_of_removed(nodes, root));
+        }
+        let kept = [&snapshot.contents, &snapshot.lists, &snapshot.removed];
+        snapshot.bytes = kept.into_iter().flat_map(|kept| kept.values()).sum();
+        Ok(snapshot)
     }
 
     /// Reads the number of a snapshot that is open.
