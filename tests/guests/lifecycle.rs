@@ -168,6 +168,31 @@ fn a_device_model_has_its_targets_rights_only_while_both_live() {
     }
 }
 
+#[test]
+fn a_target_lends_its_rights_to_its_device_model_alone() {
+    let scene = Scene::with(&[6, 7, 8, 9]);
+    let mut dom0 = scene.dom0();
+    let (mut target, mut model, mut third) = (scene.guest(7), scene.guest(8), scene.guest(9));
+    for pair in [["8", "7"], ["9", "8"]] {
+        assert_eq!(ask(&mut dom0, Op::SetTarget, &pair), Ok(OK.to_vec()));
+    }
+    assert_eq!(write(&mut model, "/local/domain/7/device", b"x"), Ok(OK.to_vec()));
+    assert_eq!(target.read("/local/domain/8"), refused("EACCES"), "not the other way round");
+    assert_eq!(third.read("/local/domain/8"), Ok(vec![]));
+    assert_eq!(third.read("/local/domain/7"), refused("EACCES"), "not that of its target's target");
+    // Another target takes the first one's place.
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "6"]), Ok(OK.to_vec()));
+    assert_eq!(model.read("/local/domain/6"), Ok(vec![]));
+    assert_eq!(model.read("/local/domain/7"), refused("EACCES"));
+    // With the privileged domain for a target it has that one's nodes, and may ask no more than before.
+    assert_eq!(ask(&mut dom0, Op::SetTarget, &["8", "0"]), Ok(OK.to_vec()));
+    assert_eq!(model.read("/tool"), Ok(vec![]));
+    for (op, arguments) in [(Op::IsDomainIntroduced, &["7"][..]), (Op::SetTarget, &["8", "7"]), (Op::Release, &["7"])] {
+        assert_eq!(ask(&mut model, op, arguments), refused("EACCES"), "{}", op.name());
+    }
+    assert_eq!(model.read("/local/domain/7"), refused("EACCES"), "owned by another");
+}
+
 #[rstest]
 #[case::in_one_look(&[7, 8], true)]
 #[case::the_target_first(&[7, 8], false)]
