@@ -6,8 +6,9 @@ use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read, write};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use xenstore_client::Cause;
-use xenstore_client::link::Sink;
+use xenstore_client::link::{Descriptors, Noted, Sink};
 use xenstore_wire::payload;
 
 /// One event in the form in which the program gets it: pointers to its strings, and those behind them.
@@ -22,8 +23,9 @@ pub(crate) struct Event {
 }
 
 /// All events of a handle in the order they came. There is no bound: what the program does not take stays.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct EventQueue {
+    descriptors: Arc<Descriptors>,
     events: VecDeque<Event>,
     pipe: Option<Pipe>,
     ended: bool,
@@ -32,6 +34,7 @@ pub(crate) struct EventQueue {
 /// A pipe that holds one byte while there is something to be told: an event, or that none will come.
 #[derive(Debug)]
 struct Pipe {
+    _noted: [Noted; 2],
     readable: OwnedFd,
     writable: OwnedFd,
     full: bool,
@@ -54,14 +57,21 @@ impl Pipe {
 }
 
 impl EventQueue {
+    /// An empty queue, which notes what descriptors it opens.
+    pub(crate) fn new(descriptors: Arc<Descriptors>) -> Self {
+        Self { descriptors, events: VecDeque::new(), pipe: None, ended: false }
+    }
+
     /// The descriptor to poll, made at the first call.
     ///
     /// # Errors
     /// When there are no descriptors left.
     pub(crate) fn descriptor(&mut self) -> nix::Result<RawFd> {
         if self.pipe.is_none() {
-            let (readable, writable) = pipe2(OFlag::O_CLOEXEC)?;
-            self.pipe = Some(Pipe { readable, writable, full: false });
+            // A program that takes the byte out itself must not have us wait for it with the link's lock held.
+            let (readable, writable) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+            let noted = [self.descriptors.note(&readable), self.descriptors.note(&writable)];
+            self.pipe = Some(Pipe { _noted: noted, readable, writable, full: false });
             self.announce();
         }
         Ok(self.pipe.as_ref().map_or(-1, |pipe| pipe.readable.as_raw_fd()))

@@ -1,5 +1,6 @@
 //! What is behind a `struct xs_handle`.
 
+use crate::calls::Calls;
 use crate::events::EventQueue;
 use crate::guard::Failure;
 use crate::pthread::{Pthread, PthreadMonitor};
@@ -7,13 +8,13 @@ use crate::{XS_OPEN_RECONNECT, XS_UNWATCH_FILTER};
 use libc::{c_int, c_ulong};
 use nix::errno::Errno;
 use std::env;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 use xenstore_client::Error;
-use xenstore_client::link::{Link, Numbering, Opener, Setup};
+use xenstore_client::link::{Descriptors, Link, Numbering, Opener, Setup};
 use xenstore_client::place::{self, Full};
 use xenstore_client::platform::Monitor;
 use xenstore_client::transport::Transport;
@@ -49,8 +50,7 @@ pub struct xs_handle {
     pub(crate) features: PthreadMonitor<Option<u32>>,
     pub(crate) reconnects: bool,
     timeout: Option<Duration>,
-    /// The descriptor of the connection, to be known without any lock.
-    descriptor: Arc<AtomicI32>,
+    calls: Calls,
 }
 
 impl std::fmt::Debug for xs_handle {
@@ -65,11 +65,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 impl xs_handle {
     /// Opens a connection as the environment says.
     pub(crate) fn open(flags: c_ulong) -> Result<*mut Self, Failure> {
-        let descriptor = Arc::new(AtomicI32::new(-1));
         let until = seconds("XENSTORE_WAIT").and_then(|patience| Instant::now().checked_add(patience));
         let full = if until.is_some() { Full::Fail } else { Full::Wait };
         let transport = loop {
-            match connect(&descriptor, full) {
+            match connect(full) {
                 Err(Error::Unreachable(_)) if until.is_some_and(|until| Instant::now() < until) => {
                     std::thread::sleep(PAUSE);
                 }
@@ -78,46 +77,39 @@ impl xs_handle {
         };
         let wanted = env::var_os("XENSTORE_RECONNECT").is_some_and(|value| value == "1");
         let reconnects = wanted || flags & XS_OPEN_RECONNECT != 0;
-        let opener = reconnects.then(|| {
-            let descriptor = Arc::clone(&descriptor);
-            Opener::new(move || connect(&descriptor, Full::Fail))
-        });
-        let setup = Setup { numbering: Numbering::None, opener };
+        let opener = reconnects.then(|| Opener::new(|| connect(Full::Fail)));
+        let descriptors = Arc::<Descriptors>::default();
+        let events = EventQueue::new(Arc::clone(&descriptors));
+        let setup = Setup { descriptors, numbering: Numbering::None, opener };
         let handle = Box::into_raw(Box::new(Self {
             active: ActiveHandle { restrict_callback: restrict, entry: [null_mut(); 2] },
-            link: Link::new(transport, EventQueue::default(), setup),
+            link: Link::new(transport, events, setup),
             filters: flags & XS_UNWATCH_FILTER != 0,
             features: PthreadMonitor::new(None),
             reconnects,
             timeout: seconds("XENSTORE_TIMEOUT"),
-            descriptor,
+            calls: Calls::new(),
         }));
         // SAFETY: the handle stays where it is until it is deregistered.
         unsafe { xentoolcore__register_active_handle(handle.cast()) };
         Ok(handle)
     }
 
-    /// Ends a connection. In a child of the process that opened it, the parent's goes on.
+    /// Ends a connection; calls that are inside end with an error first. In a child of the process that opened it, the
+    /// parent's goes on.
     ///
     /// # Safety
-    /// `handle` came from [`Self::open`] and is not used any more.
+    /// `handle` came from [`Self::open`], and no call with it begins any more.
     pub(crate) unsafe fn close(handle: *mut Self) {
         // SAFETY: it was registered when it was opened.
         unsafe { xentoolcore__deregister_active_handle(handle.cast()) };
-        // SAFETY: it was boxed when it was opened, and nobody uses it any more.
-        let handle = unsafe { Box::from_raw(handle) };
-        if !handle.link.is_own() && !handle.link.came_through_whole() {
-            // A thread that stayed behind was changing what it shared with us. All that can be given back is the
-            // descriptor, so that the connection does not outlive the parent.
-            let descriptor = handle.descriptor();
-            std::mem::forget(handle);
-            // SAFETY: its owner was just forgotten.
-            unsafe { libc::close(descriptor) };
+        // SAFETY: it was boxed when it was opened, and is freed below.
+        let inside = unsafe { &*handle };
+        if inside.link.is_own() {
+            inside.calls.close(|| inside.link.give_up());
         }
-    }
-
-    fn descriptor(&self) -> RawFd {
-        self.descriptor.load(Ordering::Relaxed)
+        // SAFETY: it was boxed when it was opened, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(handle) });
     }
 
     /// When a request that is made now has to be answered.
@@ -126,23 +118,39 @@ impl xs_handle {
     }
 }
 
+/// A handle for the time of one call.
+pub(crate) struct InUse<'a>(&'a xs_handle);
+
+impl Deref for InUse<'_> {
+    type Target = xs_handle;
+
+    fn deref(&self) -> &xs_handle {
+        self.0
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.calls.leave();
+    }
+}
+
 /// The handle that a caller holds.
 ///
 /// # Errors
-/// `EINVAL` for NULL.
+/// `EINVAL` for NULL, `EBADF` for one that is just being closed.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`xs_handle::open`] and is not closed while the result is used.
-pub(crate) unsafe fn handle<'a>(handle: *mut xs_handle) -> Result<&'a xs_handle, Failure> {
+/// `handle` is NULL, or came from [`xs_handle::open`] and is not closed yet.
+pub(crate) unsafe fn handle<'a>(handle: *mut xs_handle) -> Result<InUse<'a>, Failure> {
     // SAFETY: that is the caller's promise.
-    unsafe { handle.as_ref() }.ok_or(Failure(Errno::EINVAL))
+    let handle = unsafe { handle.as_ref() }.ok_or(Failure(Errno::EINVAL))?;
+    if handle.calls.enter() { Ok(InUse(handle)) } else { Err(Failure(Errno::EBADF)) }
 }
 
-/// Connects to the daemon and notes the descriptor.
-fn connect(descriptor: &AtomicI32, full: Full) -> Result<Arc<dyn Transport>, Error> {
-    let transport = place::open_first(&place::candidates(), full)?;
-    descriptor.store(transport.as_fd().as_raw_fd(), Ordering::Relaxed);
-    Ok(transport)
+/// Connects to the daemon.
+fn connect(full: Full) -> Result<Arc<dyn Transport>, Error> {
+    place::open_first(&place::candidates(), full)
 }
 
 /// A time of whole or broken seconds from the environment.
@@ -160,8 +168,15 @@ extern "C" fn restrict(active: *mut ActiveHandle, _domid: u16) -> c_int {
         if handle.link.is_own() {
             // Whoever waits returns, and nothing of it is used any more.
             handle.link.give_up();
+            let transport = handle.link.transport();
+            // SAFETY: the descriptor is the connection's, and open while we hold it.
+            return Ok(unsafe { xentoolcore__restrict_by_dup2_null(transport.as_fd().as_raw_fd()) });
         }
-        // SAFETY: the descriptor is the connection's, open until the handle is closed.
-        Ok(unsafe { xentoolcore__restrict_by_dup2_null(handle.descriptor()) })
+        // In a child, what a lock guards is out of reach, and none of it is of use.
+        let null = |fd| {
+            // SAFETY: the descriptor is the handle's, which is not freed yet.
+            unsafe { xentoolcore__restrict_by_dup2_null(fd) }
+        };
+        Ok(handle.link.descriptors().each().map(null).find(|&result| result != 0).unwrap_or(0))
     })
 }

@@ -14,6 +14,7 @@
 #![expect(non_camel_case_types, reason = "C programs know these names")]
 
 mod block;
+mod calls;
 pub mod capi;
 mod events;
 mod guard;

@@ -210,7 +210,9 @@ impl Platform for Pthread {
         }
     }
 
-    fn forget(_: Thread) {}
+    fn forget(_: Thread) -> bool {
+        true
+    }
 
     fn process() -> u32 {
         FORKS.load(Ordering::Relaxed)

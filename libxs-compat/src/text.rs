@@ -1,7 +1,7 @@
 //! What C hands over: strings that may be NULL, and bytes with a length.
 
 use crate::guard::Failure;
-use crate::handle::{handle, xs_handle};
+use crate::handle::{InUse, handle, xs_handle};
 use libc::{c_char, c_uint, c_void};
 use nix::errno::Errno;
 use std::ffi::CStr;
@@ -28,7 +28,7 @@ pub(crate) unsafe fn string<'a>(string: *const c_char) -> Result<&'a [u8], Failu
 ///
 /// # Safety
 /// As for [`handle`] and [`string`].
-pub(crate) unsafe fn subject<'a>(h: *mut xs_handle, path: *const c_char) -> Result<(&'a xs_handle, &'a [u8]), Failure> {
+pub(crate) unsafe fn subject<'a>(h: *mut xs_handle, path: *const c_char) -> Result<(InUse<'a>, &'a [u8]), Failure> {
     // SAFETY: that is the caller's promise.
     let handle = unsafe { handle(h) }?;
     // SAFETY: as above.

@@ -27,6 +27,7 @@
 //! What requests do is described in xen.git `docs/misc/xenstore.txt`.
 
 mod client;
+mod descriptors;
 pub mod directory;
 mod domain;
 mod error;

@@ -101,7 +101,7 @@ impl Options {
     }
 
     fn over_with(self, transport: Arc<dyn Transport>, opener: Option<Opener>) -> Client {
-        let setup = Setup { numbering: Numbering::Counted, opener };
+        let setup = Setup { descriptors: Arc::default(), numbering: Numbering::Counted, opener };
         let link = Link::new(transport, Table::default(), setup);
         Client::new(link, self.timeout, self.bound.unwrap_or(BOUND))
     }

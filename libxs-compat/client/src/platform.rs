@@ -49,8 +49,8 @@ pub trait Platform: Sized + 'static {
     /// Waits for the end of a thread; when called by that very thread, lets it run to its end by itself.
     fn join(thread: Self::Thread);
 
-    /// Forgets a thread that did not come along through a fork; what it used may be freed if that is possible.
-    fn forget(thread: Self::Thread);
+    /// Forgets a thread that did not come along through a fork, and says whether nothing is left that it used.
+    fn forget(thread: Self::Thread) -> bool;
 
     /// A number that differs between a process and the children that it forks.
     fn process() -> u32;
@@ -126,8 +126,10 @@ impl Platform for Std {
         }
     }
 
-    fn forget(thread: Self::Thread) {
+    fn forget(thread: Self::Thread) -> bool {
+        // What it used lies on its stack.
         std::mem::forget(thread);
+        false
     }
 
     fn process() -> u32 {

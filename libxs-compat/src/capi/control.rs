@@ -24,7 +24,7 @@ pub unsafe extern "C" fn xs_control_command(
         let (handle, command) = unsafe { text::subject(h, cmd) }?;
         // SAFETY: as above.
         let arguments = unsafe { text::bytes(data, len) }?;
-        let (said, _) = string(handle, Op::Control, 0, &[command, arguments])?;
+        let (said, _) = string(&handle, Op::Control, 0, &[command, arguments])?;
         Ok(said.into_raw().cast())
     })
 }

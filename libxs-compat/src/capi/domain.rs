@@ -16,7 +16,7 @@ pub unsafe extern "C" fn xs_introduce_domain(h: *mut xs_handle, domid: c_uint, m
     guard_request(false, || {
         // SAFETY: that is the caller's promise.
         let handle = unsafe { handle(h)? };
-        done(handle, Op::Introduce, 0, &[format!("{domid}\0{mfn}\0{eventchn}\0").as_bytes()])
+        done(&handle, Op::Introduce, 0, &[format!("{domid}\0{mfn}\0{eventchn}\0").as_bytes()])
     })
 }
 
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn xs_set_target(h: *mut xs_handle, domid: c_uint, target:
     guard_request(false, || {
         // SAFETY: that is the caller's promise.
         let handle = unsafe { handle(h)? };
-        done(handle, Op::SetTarget, 0, &[format!("{domid}\0{target}\0").as_bytes()])
+        done(&handle, Op::SetTarget, 0, &[format!("{domid}\0{target}\0").as_bytes()])
     })
 }
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn xs_release_domain(h: *mut xs_handle, domid: c_uint) -> 
 unsafe fn with_domain(h: *mut xs_handle, domid: c_uint, op: Op) -> Result<bool, Failure> {
     // SAFETY: that is the caller's promise.
     let handle = unsafe { handle(h)? };
-    done(handle, op, 0, &[format!("{domid}\0").as_bytes()])
+    done(&handle, op, 0, &[format!("{domid}\0").as_bytes()])
 }
 
 /// Returns the path of a domain's own nodes.
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn xs_get_domain_path(h: *mut xs_handle, domid: c_uint) ->
     guard_request(null_mut(), || {
         // SAFETY: that is the caller's promise.
         let handle = unsafe { handle(h)? };
-        let (path, _) = string(handle, Op::GetDomainPath, 0, &[format!("{domid}\0").as_bytes()])?;
+        let (path, _) = string(&handle, Op::GetDomainPath, 0, &[format!("{domid}\0").as_bytes()])?;
         Ok(path.into_raw().cast())
     })
 }

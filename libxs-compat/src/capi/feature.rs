@@ -37,7 +37,8 @@ pub(super) fn number(payload: &[u8]) -> c_uint {
 pub unsafe extern "C" fn xs_get_features_supported(h: *mut xs_handle, features: *mut c_uint) -> bool {
     guard_request(false, || {
         // SAFETY: that is the caller's promise.
-        let value = supported(unsafe { handle(h)? })?;
+        let handle = unsafe { handle(h)? };
+        let value = supported(&handle)?;
         // SAFETY: the caller promises the place.
         unsafe { text::tell(features, value) };
         Ok(true)
@@ -70,6 +71,6 @@ pub unsafe extern "C" fn xs_set_features_domain(h: *mut xs_handle, domid: c_uint
     guard_request(false, || {
         // SAFETY: that is the caller's promise.
         let handle = unsafe { handle(h)? };
-        done(handle, Op::SetFeature, 0, &[format!("{domid}\0{features}\0").as_bytes()])
+        done(&handle, Op::SetFeature, 0, &[format!("{domid}\0{features}\0").as_bytes()])
     })
 }

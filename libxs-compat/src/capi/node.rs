@@ -26,7 +26,7 @@ pub unsafe extern "C" fn xs_directory(
         // SAFETY: both are what the caller promises.
         let (handle, path) = unsafe { text::subject(h, path) }?;
         let path = path.strip_suffix(b"\0").unwrap_or(path);
-        let (block, count) = directory::read(&Lists { handle, t }, path, Block::of_strings)??;
+        let (block, count) = directory::read(&Lists { handle: &handle, t }, path, Block::of_strings)??;
         // SAFETY: the caller promises the place.
         unsafe { text::tell(num, text::count(count)) };
         Ok(block.into_raw().cast())
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn xs_read(
     guard_request(null_mut(), || {
         // SAFETY: both are what the caller promises.
         let (handle, path) = unsafe { text::subject(h, path) }?;
-        let (value, length) = string(handle, Op::Read, t, &[path])?;
+        let (value, length) = string(&handle, Op::Read, t, &[path])?;
         // SAFETY: the caller promises the place.
         unsafe { text::tell(len, text::count(length)) };
         Ok(value.into_raw())
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn xs_write(
         let (handle, path) = unsafe { text::subject(h, path) }?;
         // SAFETY: as above.
         let value = unsafe { text::bytes(data, len) }?;
-        done(handle, Op::Write, t, &[path, value])
+        done(&handle, Op::Write, t, &[path, value])
     })
 }
 
@@ -146,5 +146,5 @@ pub unsafe extern "C" fn xs_rm(h: *mut xs_handle, t: xs_transaction_t, path: *co
 unsafe fn with_path(h: *mut xs_handle, t: xs_transaction_t, path: *const c_char, op: Op) -> Result<bool, Failure> {
     // SAFETY: both are what the caller promises.
     let (handle, path) = unsafe { text::subject(h, path) }?;
-    done(handle, op, t, &[path])
+    done(&handle, op, t, &[path])
 }

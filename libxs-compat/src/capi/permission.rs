@@ -18,6 +18,8 @@ const WRITE: c_uint = 2;
 const BOTH: c_uint = READ | WRITE;
 /// Set by nobody outside the daemon, and taken off before sending.
 const IGNORE: c_uint = 0x10;
+/// Bytes of the shortest entry in a request: a letter, a digit and a NUL.
+const SHORTEST: usize = 3;
 
 /// Returns a node's permissions as an array; `num` is how many. The first entry is the owner and what all others may do.
 ///
@@ -64,6 +66,10 @@ pub unsafe extern "C" fn xs_set_permissions(
             // SAFETY: the caller promises that many entries.
             (false, count) => unsafe { std::slice::from_raw_parts(perms.cast_const(), count) },
         };
+        if count > PAYLOAD_MAX / SHORTEST {
+            // However many the caller says there are, they are not looked at.
+            return Err(Failure(Errno::E2BIG));
+        }
         let mut list = String::new();
         for entry in entries {
             let letter = match entry.perms & !IGNORE {
@@ -73,12 +79,10 @@ pub unsafe extern "C" fn xs_set_permissions(
                 BOTH => 'b',
                 _ => return Err(Failure(Errno::EINVAL)),
             };
-            if list.len() <= PAYLOAD_MAX {
-                // The daemon is told of a domain as the C library does: as a number with a sign.
-                let _written = write!(list, "{letter}{}\0", entry.id.cast_signed());
-            }
+            // The daemon is told of a domain as the C library does: as a number with a sign.
+            let _written = write!(list, "{letter}{}\0", entry.id.cast_signed());
         }
-        done(handle, Op::SetPerms, t, &[path, list.as_bytes()])
+        done(&handle, Op::SetPerms, t, &[path, list.as_bytes()])
     })
 }
 

@@ -103,5 +103,5 @@ unsafe fn get(h: *mut xs_handle, domain: &str, quota: *const c_char, value: *mut
 unsafe fn set(h: *mut xs_handle, domain: &str, quota: *const c_char, value: c_uint) -> Result<bool, Failure> {
     // SAFETY: both are what the caller promises.
     let (handle, quota) = unsafe { text::subject(h, quota) }?;
-    done(handle, Op::SetQuota, 0, &[domain.as_bytes(), quota, format!("{value}\0").as_bytes()])
+    done(&handle, Op::SetQuota, 0, &[domain.as_bytes(), quota, format!("{value}\0").as_bytes()])
 }

@@ -3,7 +3,7 @@
 use super::feature;
 use crate::events::Event;
 use crate::guard::{Failure, guard, guard_request};
-use crate::handle::{handle, xs_handle};
+use crate::handle::{InUse, handle, xs_handle};
 use crate::text;
 use libc::{c_char, c_int, c_uint};
 use nix::errno::Errno;
@@ -12,7 +12,7 @@ use xenstore_client::{Error, Features};
 
 /// A watch's path and token, without their NULs.
 struct Names<'a> {
-    handle: &'a xs_handle,
+    handle: InUse<'a>,
     path: &'a [u8],
     token: &'a [u8],
 }
@@ -36,7 +36,7 @@ impl Names<'_> {
     }
 
     fn has_depth(&self) -> Result<bool, Failure> {
-        Ok(Features(feature::supported(self.handle)?).contains(Features::WATCH_DEPTH))
+        Ok(Features(feature::supported(&self.handle)?).contains(Features::WATCH_DEPTH))
     }
 }
 

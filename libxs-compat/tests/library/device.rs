@@ -1,7 +1,9 @@
 //! The device through which a guest reaches its ring, played by a terminal: what is written to one end is read at the
 //! other.
 
+use crate::closing::close_while_inside;
 use crate::open;
+use nix::errno::Errno;
 use nix::pty::{OpenptyResult, openpty};
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::ttyname;
@@ -69,6 +71,17 @@ fn a_device_takes_requests_and_gives_answers_and_events() {
     put_event(&mut event, b"device", b"t");
     kernel.line.write_all(&event).unwrap();
     client.join().unwrap();
+}
+
+/// Nothing that comes from the kernel would wake them.
+#[test]
+fn whoever_waits_for_a_device_is_woken_by_its_end() {
+    let (path, _kernel, _pty) = device();
+    let told = close_while_inside(
+        open(&path),
+        &[|handle| handle.wait().map(drop), |handle| handle.read("/a").map(drop), |handle| handle.wait().map(drop)],
+    );
+    assert_eq!(told, [Err(Errno::EINVAL), Err(Errno::EBADF), Err(Errno::EINVAL)]);
 }
 
 /// No second message goes out behind the first before that has its answer.

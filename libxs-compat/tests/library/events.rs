@@ -38,6 +38,24 @@ fn two_hundred_thousand_events_wait() {
     daemon.join().unwrap();
 }
 
+/// They should leave it alone. The library does not hang if they do not.
+#[test]
+fn programs_may_take_the_byte_out_of_the_descriptor() {
+    let daemon = Daemon::start(Backend::Ours);
+    let handle = open(&daemon.socket());
+    let descriptor = handle.descriptor();
+    handle.watch("/a", "t").unwrap();
+    assert!(is_readable(descriptor, 20_000));
+    let mut byte = 0u8;
+    // SAFETY: there is room for one byte.
+    assert_eq!(unsafe { libc::read(descriptor, (&raw mut byte).cast(), 1) }, 1);
+    assert_eq!(handle.check().unwrap(), "/a");
+    assert_eq!(handle.check(), Err(Errno::EAGAIN));
+    handle.write("/a/x", "").unwrap();
+    assert!(is_readable(descriptor, 20_000));
+    assert_eq!(handle.wait().unwrap(), "/a/x");
+}
+
 #[test]
 fn events_of_a_removed_watch_are_dropped_if_that_is_wanted() {
     let daemons = [Daemon::start(Backend::Ours), Daemon::start(Backend::Ours)];

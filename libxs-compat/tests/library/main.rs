@@ -10,6 +10,7 @@
 )]
 
 mod alone;
+mod closing;
 mod confinement;
 mod device;
 mod events;

@@ -3,8 +3,7 @@
 //! It sleeps on a bell: an epoll descriptor that bytes ring only while the seat is free. A thread that makes a request
 //! silences it for that time and receives its answer itself, so that no request costs a change of threads.
 
-use super::Shared;
-use super::Sink;
+use super::{Descriptors, Noted, Shared, Sink};
 use crate::platform::{Monitor, Platform};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -26,6 +25,7 @@ const BYTES: u64 = 0;
 /// What the background reader sleeps on.
 #[derive(Debug)]
 pub(super) struct Bell {
+    _noted: [Noted; 2],
     epoll: Epoll,
     rope: EventFd,
 }
@@ -35,11 +35,12 @@ impl Bell {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(super) fn new() -> nix::Result<Self> {
+    pub(super) fn new(descriptors: &Arc<Descriptors>) -> nix::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let rope = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&rope, EpollEvent::new(EpollFlags::EPOLLIN, ROPE))?;
-        Ok(Self { epoll, rope })
+        let noted = [descriptors.note(&epoll.0), descriptors.note(&rope)];
+        Ok(Self { _noted: noted, epoll, rope })
     }
 
     /// Adds a transport, still silent.

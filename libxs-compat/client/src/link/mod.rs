@@ -13,6 +13,8 @@ mod state;
 
 pub use renewal::Opener;
 
+pub use crate::descriptors::{Descriptors, Noted};
+
 use crate::error::{Cause, Error};
 use crate::platform::{Monitor, Platform};
 use crate::transport::Transport;
@@ -47,6 +49,8 @@ pub enum Numbering {
 /// How a link is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// Where the link notes its descriptors; its sink may do so, too. They are for this link alone.
+    pub descriptors: Arc<Descriptors>,
     /// How requests are numbered.
     pub numbering: Numbering,
     /// How to reach a daemon again after the connection broke; `None`: broken is broken.
@@ -66,6 +70,7 @@ pub(crate) struct Shared<P: Platform, S: Sink> {
     sending: P::Monitor<Vec<u8>>,
     renewing: P::Monitor<()>,
     numbering: Numbering,
+    descriptors: Arc<Descriptors>,
 }
 
 impl<P: Platform, S: Sink> std::fmt::Debug for Link<P, S> {
@@ -84,11 +89,13 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// A link over a transport that was just opened.
     pub fn new(transport: Arc<dyn Transport>, sink: S, setup: Setup) -> Self {
         let renewal = setup.opener.map(Renewal::new);
+        transport.note(&setup.descriptors);
         let shared = Shared {
             state: P::Monitor::new(State::new(transport, sink, setup.numbering, renewal)),
             sending: P::Monitor::new(Vec::new()),
             renewing: P::Monitor::new(()),
             numbering: setup.numbering,
+            descriptors: setup.descriptors,
         };
         Self { shared: Arc::new(shared), process: P::process() }
     }
@@ -260,7 +267,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
         if state.has_background() {
             return Ok(());
         }
-        let bell = Arc::new(Bell::new()?);
+        let bell = Arc::new(Bell::new(&self.shared.descriptors)?);
         state.hang_bell(Arc::clone(&bell))?;
         let shared = Arc::clone(&self.shared);
         match P::start_thread(move || background::run(&shared, &bell)) {
@@ -325,10 +332,15 @@ impl<P: Platform, S: Sink> Link<P, S> {
         P::process() == self.process
     }
 
+    /// The descriptors that the link has open. No lock is taken for that, so that a child of a fork may ask, too.
+    #[must_use]
+    pub fn descriptors(&self) -> &Descriptors {
+        &self.shared.descriptors
+    }
+
     /// Whether no other thread was using the link when this child was forked. If one was, what they shared may be in
     /// the middle of a change: it must be left as it is, for ever.
-    #[must_use]
-    pub fn came_through_whole(&self) -> bool {
+    fn came_through_whole(&self) -> bool {
         self.shared.state.try_lock().is_some_and(|state| state.is_at_rest())
             && self.shared.sending.try_lock().is_some()
             && self.shared.renewing.try_lock().is_some()
@@ -343,9 +355,12 @@ impl<P: Platform, S: Sink> Drop for Link<P, S> {
     fn drop(&mut self) {
         if !self.is_own() {
             // The threads stayed behind. Above all, the connection is not ended, which would end it for the parent.
+            let whole = self.came_through_whole();
             let thread = self.shared.state.try_lock().and_then(|mut state| state.thread.take());
-            if let Some(thread) = thread {
-                P::forget(thread);
+            if !(whole && thread.is_none_or(P::forget)) {
+                // All that can be given back is the descriptors, so that the connection does not outlive the parent.
+                self.shared.descriptors.close();
+                std::mem::forget(Arc::clone(&self.shared));
             }
             return;
         }

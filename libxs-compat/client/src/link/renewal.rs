@@ -121,6 +121,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         drop(state);
 
         let transport = (opener.0)()?;
+        transport.note(&self.descriptors);
         let mut events = Vec::new();
         self.offer(Some(&transport))?;
         let registered =
