@@ -45,6 +45,9 @@ pub(crate) fn arguments(name: &str, store: Store) -> &'static [&'static str] {
         ("nodes", _) => &["4088", "5000"],
         ("transactions", Store::Ocaml) => &["500"],
         ("transactions", _) => &["1000"],
+        ("little", Store::Ocaml) => &["500"],
+        ("little", _) => &["5000"],
+        ("plugin", _) => &["200"],
         _ => &[],
     }
 }
@@ -52,7 +55,7 @@ pub(crate) fn arguments(name: &str, store: Store) -> &'static [&'static str] {
 #[rstest]
 fn programs_see_the_same(
     #[values(Store::Ours, Store::C, Store::Ocaml)] store: Store,
-    #[values("nodes", "transactions", "watches", "opening", "signals")] name: &'static str,
+    #[values("nodes", "transactions", "watches", "opening", "signals", "little", "plugin")] name: &'static str,
 ) {
     same(store, |library, scene| Run::new(name, library).args(arguments(name, store)).at(scene.host.socket()).output());
 }

@@ -14,6 +14,10 @@ pub(crate) enum Library {
     Ours,
     /// Ours with the names and lines of its functions, which tools can show and tell apart.
     OursPlain,
+    /// Ours with the compiler's checks of addresses.
+    OursAddress,
+    /// Ours with the compiler's checks for races.
+    OursThread,
 }
 
 impl Library {
@@ -24,10 +28,14 @@ impl Library {
     pub(crate) fn dir(self) -> &'static Path {
         static SHIPPED: OnceLock<PathBuf> = OnceLock::new();
         static PLAIN: OnceLock<PathBuf> = OnceLock::new();
+        static ADDRESS: OnceLock<PathBuf> = OnceLock::new();
+        static THREAD: OnceLock<PathBuf> = OnceLock::new();
         match self {
             Self::Debian => Path::new("/usr/lib/x86_64-linux-gnu"),
-            Self::Ours => SHIPPED.get_or_init(|| build("lib", "c-library", "strip")),
-            Self::OursPlain => PLAIN.get_or_init(|| build("lib-plain", "dev", "true")),
+            Self::Ours => SHIPPED.get_or_init(|| build("lib", "c-library", "strip", None)),
+            Self::OursPlain => PLAIN.get_or_init(|| build("lib-plain", "dev", "true", None)),
+            Self::OursAddress => ADDRESS.get_or_init(|| build("lib-address", "dev", "true", Some("address"))),
+            Self::OursThread => THREAD.get_or_init(|| build("lib-thread", "dev", "true", Some("thread"))),
         }
     }
 
@@ -38,7 +46,7 @@ impl Library {
 }
 
 /// Has `scripts/lib` build our library, into the target directory that this test belongs to.
-fn build(name: &str, profile: &str, strip: &str) -> PathBuf {
+fn build(name: &str, profile: &str, strip: &str, sanitizer: Option<&str>) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     let target = test.ancestors().nth(3).expect("tests live in <target>/<profile>/deps");
     let dir = target.join(name);
@@ -47,6 +55,7 @@ fn build(name: &str, profile: &str, strip: &str) -> PathBuf {
         .env("OUT", &dir)
         .env("PROFILE", profile)
         .env("STRIP", strip)
+        .env("SANITIZER", sanitizer.unwrap_or_default())
         .output()
         .expect("scripts/lib runs");
     assert!(output.status.success(), "scripts/lib: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,5 @@
-//! The test programs on our library under valgrind: no bad access, no leak, no race.
+//! The test programs on our library under valgrind, and with the compiler's checks in programs and library: no bad access,
+//! no leak, no race.
 
 use crate::differential::arguments;
 use crate::library::Library;
@@ -34,15 +35,20 @@ const HELGRIND: [&str; 6] = [
     concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/abi/helgrind.supp"),
 ];
 
-/// Which of our libraries a tool looks at.
-fn library(tool: &[&str]) -> Library {
-    if tool == HELGRIND { Library::OursPlain } else { Library::Ours }
+/// Which of our libraries is looked at.
+fn library(built: Built, tool: &[&str]) -> Library {
+    match built {
+        Built::Checked => Library::OursAddress,
+        Built::Raced => Library::OursThread,
+        _ if tool == HELGRIND => Library::OursPlain,
+        _ => Library::Ours,
+    }
 }
 
 /// Runs a program with its arguments under a tool, over a daemon of ours.
 fn clean(name: &'static str, built: Built, args: &[&str], tool: &[&str]) {
     let scene = stage(Store::Ours);
-    Run::new(name, library(tool)).built(built).at(scene.host.socket()).under(tool).args(args).output();
+    Run::new(name, library(built, tool)).built(built).at(scene.host.socket()).under(tool).args(args).output();
 }
 
 #[rstest]
@@ -56,6 +62,8 @@ fn clean(name: &'static str, built: Built, args: &[&str], tool: &[&str]) {
 #[case::go_on_after_fork("fork", &["use"])]
 #[case::storm("storm", &["50"])]
 #[case::threads("threads", &["4", "25"])]
+#[case::little_stack("little", &["1000"])]
+#[case::plugin("plugin", &["5"])]
 fn memory_is_used_and_freed_as_it_should(#[case] name: &'static str, #[case] args: &[&str]) {
     clean(name, Built::Debian, args, &MEMCHECK);
 }
@@ -71,8 +79,20 @@ fn memory_is_used_and_freed_as_it_should(#[case] name: &'static str, #[case] arg
 #[case::let_go_after_fork("fork", &["destroy"])]
 #[case::storm("storm", &["200"])]
 #[case::threads("threads", &["8", "100"])]
+#[case::closing("closing", &["200"])]
 fn so_the_compiler_s_checks_say(#[case] name: &'static str, #[case] args: &[&str]) {
     clean(name, Built::Checked, args, &[]);
+}
+
+#[rstest]
+#[case::watches("watches", &[])]
+#[case::storm("storm", &["200"])]
+#[case::threads("threads", &["8", "100"])]
+#[case::signals("signals", &[])]
+#[case::let_go_after_fork("fork", &["destroy"])]
+#[case::closing("closing", &["200"])]
+fn nor_do_the_compiler_s_checks_find_a_race(#[case] name: &'static str, #[case] args: &[&str]) {
+    clean(name, Built::Raced, args, &[]);
 }
 
 #[rstest]
@@ -100,12 +120,15 @@ fn threads_use_nothing_without_a_lock(#[case] name: &'static str, #[case] args: 
 }
 
 #[rstest]
-#[case::memory(&MEMCHECK)]
-#[case::locks(&HELGRIND)]
-fn a_death_leaves_no_memory_and_no_race(#[case] tool: &[&str]) {
+#[case::memory(Built::Debian, &MEMCHECK)]
+#[case::locks(Built::Debian, &HELGRIND)]
+#[case::checked_memory(Built::Checked, &[])]
+#[case::checked_races(Built::Raced, &[])]
+fn a_death_leaves_no_memory_and_no_race(#[case] built: Built, #[case] tool: &[&str]) {
     for (name, args) in [("death", &[][..]), ("storm", &["5", "die"])] {
         let mut scene = stage(Store::Ours);
-        let waiting = Run::new(name, library(tool)).at(scene.host.socket()).under(tool).args(args).start();
+        let run = Run::new(name, library(built, tool)).built(built);
+        let waiting = run.at(scene.host.socket()).under(tool).args(args).start();
         scene.kill();
         waiting.finish();
     }

@@ -21,6 +21,8 @@ pub(crate) enum Built {
     Ours,
     /// As [`Self::Debian`], with the compiler's checks of addresses, leaks and undefined behaviour.
     Checked,
+    /// As [`Self::Debian`], with the compiler's checks for races.
+    Raced,
 }
 
 /// A program, compiled.
@@ -40,6 +42,10 @@ pub(crate) fn program(name: &'static str, built: Built) -> PathBuf {
             Built::Debian => {}
             Built::Ours => drop(command.arg("-I").arg(include()).arg("-L").arg(Library::Ours.dir())),
             Built::Checked => drop(command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])),
+            Built::Raced => {
+                // The library finds the names in the program.
+                command.args(["-fsanitize=thread", "-fno-builtin", "-rdynamic"]).arg(source("sanitized.c"));
+            }
         }
         compile(command.arg(source(&format!("{name}.c"))).arg("-o").arg(&path).arg("-lxenstore"));
         path
