@@ -139,7 +139,8 @@ impl Transport for Device {
     }
 
     fn receive(&self, room: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
-        let [_, ended] = wait_for([(self.fd.as_fd(), PollFlags::POLLIN), (self.ended.as_fd(), PollFlags::POLLIN)], until)?;
+        let [_, ended] =
+            wait_for([(self.fd.as_fd(), PollFlags::POLLIN), (self.ended.as_fd(), PollFlags::POLLIN)], until)?;
         if ended.is_empty() { retry(|| read(&self.fd, room)) } else { Ok(0) }
     }
 
