@@ -85,3 +85,24 @@ fn no_call_follows_a_handle_that_is_null() {
     }
     assert_eq!(output.lines().count(), 35, "{output}");
 }
+
+/// Nor any other, nor a length.
+#[test]
+fn wrong_arguments_are_errors_and_the_handle_goes_on() {
+    let scene = stage(Store::Ours);
+    let output = Run::new("wrong", Library::Ours).built(Built::Ours).at(scene.host.socket()).output();
+    let (strings, rest) = output.split_once("lengths\n").expect("lengths");
+    let (lengths, places) = rest.split_once("places\n").expect("places");
+    for line in strings.lines() {
+        assert!(line.ends_with(": fails: EINVAL"), "{line}");
+    }
+    for line in lengths.lines() {
+        assert!(line.ends_with(": fails: E2BIG"), "{line}");
+    }
+    assert_eq!(
+        places,
+        "value: \"v\"\nfeatures: true\nfeatures of a domain: true\nquota: true\nwatch: true\n\
+         event: 2: \"/a\" \"t\"\nnothing to write: true\nno strings: true\n\
+         the handle goes on: 1 bytes \"v\"\n"
+    );
+}

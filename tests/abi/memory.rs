@@ -98,6 +98,7 @@ fn nor_do_the_compiler_s_checks_find_a_race(#[case] name: &'static str, #[case] 
 #[rstest]
 #[case::newer("newer", &[])]
 #[case::nulls("nulls", &[])]
+#[case::wrong("wrong", &[])]
 fn so_it_is_by_newer_calls(#[case] name: &'static str, #[case] args: &[&str]) {
     clean(name, Built::Ours, args, &MEMCHECK);
 }

@@ -12,9 +12,11 @@
 mod alone;
 mod closing;
 mod confinement;
+mod cuts;
 mod device;
 mod events;
 mod forks;
+mod limits;
 mod patience;
 mod reader;
 mod reconnecting;
