@@ -5,6 +5,7 @@ use crate::{Handle, Outcome, open, open_with};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use xenstored_tests::process::{descriptors, status};
 use xenstored_tests::{Backend, Daemon};
 
@@ -48,7 +49,7 @@ fn with_descriptors<R>(left: usize, work: impl FnOnce() -> R) -> R {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     // Files fill the gaps, so that the limit counts.
     let mut fill: Vec<_> = (0..64).map(|_| File::open("/dev/null").unwrap()).collect();
-    let highest = fill.iter().map(|file| std::os::fd::AsRawFd::as_raw_fd(file)).max().unwrap();
+    let highest = fill.iter().map(AsRawFd::as_raw_fd).max().unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
     assert_eq!(File::open("/dev/null").unwrap_err().raw_os_error(), Some(libc::EMFILE));
     fill.truncate(fill.len() - left);

@@ -3,7 +3,9 @@
 mod alone;
 mod directories;
 mod failures;
+mod musl;
 mod nodes;
+mod protocol;
 mod reconnecting;
 mod sharing;
 mod transactions;
