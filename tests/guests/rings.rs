@@ -2,11 +2,12 @@
 
 use crate::scene::{OK, Scene, ask, is_introduced, set_perms};
 use rstest::rstest;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 use xen_sim::{Guest, RING_SIZE, Word};
 use xenstore_wire::{Header, Op, put_message};
-use xenstored_tests::wait::{PATIENCE, until};
-use xenstored_tests::{Event, process};
+use xenstored_tests::wait::{AtEnd, PATIENCE, until};
+use xenstored_tests::{Client, Event, process};
 
 /// A whole message.
 fn message(op: Op, req_id: u32, payload: &[u8]) -> Vec<u8> {
@@ -21,17 +22,26 @@ fn await_error(ring: &mut Guest, reason: u32) {
     assert_eq!(ring.word(Word::Error), reason);
 }
 
+/// Checks that the daemon has next to nothing to do while `nothing_happens`, where it counts what it does.
+fn assert_quiet(dom0: &mut Client, nothing_happens: impl FnOnce()) {
+    let before = dom0.turns();
+    nothing_happens();
+    if let (Some(before), Some(after)) = (before, dom0.turns()) {
+        // The two questions, a signal, and looks at all rings.
+        assert!(after - before < 20, "the daemon is busy with nothing: {} turns", after - before);
+    }
+}
+
 /// Checks that the ring of domain 1 is left alone, and that this has cost nobody else anything.
 fn assert_ignored(scene: &mut Scene, ring: &mut Guest) {
     let mut dom0 = scene.dom0();
     assert!(is_introduced(&mut dom0, 1), "a bad ring is not a dead domain");
-    let cpu = process::cpu_ns(scene.pid());
     // The signal of the error itself.
     ring.wait(Duration::from_millis(10));
-    ring.notify();
-    assert!(!ring.wait(Duration::from_millis(150)), "it is not answered any more");
-    let spent = Duration::from_nanos(process::cpu_ns(scene.pid()) - cpu);
-    assert!(spent < Duration::from_millis(75), "the daemon is busy with nothing: {spent:?}");
+    assert_quiet(&mut dom0, || {
+        ring.notify();
+        assert!(!ring.wait(Duration::from_millis(150)), "it is not answered any more");
+    });
     assert_eq!(scene.ring_client(2).request(Op::Read, 0, b"/local\0").unwrap().error(), Some(&b"EACCES"[..]));
     scene.assert_alive();
 }
@@ -95,10 +105,8 @@ fn ask_silently(ring: &mut Guest, req_id: u32) {
         next = next.wrapping_add(1);
     }
     ring.set_word(Word::ReqProd, next);
-    let begun = Instant::now();
     let mut reply = [0; 64];
     let len = ring.receive(&mut reply, PATIENCE).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(3), "answered after {:?}", begun.elapsed());
     assert_eq!(Header::decode(reply[..len].first_chunk().unwrap()).req_id, req_id);
 }
 
@@ -525,13 +533,8 @@ fn bytes_that_come_one_by_one_make_whole_requests_and_no_work() {
     }
     // All but the last byte of the last request is there: nothing is to be done about that.
     until("everything is taken", || ring.word(Word::ReqCons) == ring.word(Word::ReqProd));
-    let cpu = process::cpu_ns(scene.pid());
-    assert!(!{
-        ring.wait(Duration::from_millis(20));
-        ring.wait(Duration::from_millis(300))
-    });
-    let spent = Duration::from_nanos(process::cpu_ns(scene.pid()) - cpu);
-    assert!(spent < Duration::from_millis(50), "busy with half a request: {spent:?}");
+    ring.wait(Duration::from_millis(20));
+    assert_quiet(&mut scene.dom0(), || assert!(!ring.wait(Duration::from_millis(300))));
     ring.send(&[*last], PATIENCE).unwrap();
     while got.len() < 20 * 23 {
         let len = ring.receive(&mut part, PATIENCE).unwrap();
@@ -567,9 +570,19 @@ fn send_as_linux(ring: &mut Guest, mut bytes: &[u8]) {
 #[test]
 fn a_guest_that_signals_no_more_than_linux_does_never_waits_for_the_slow_look() {
     const REQUESTS: u32 = 50_000;
+    /// Requests of somebody else that are served until the slow look comes, at least.
+    const MANY: u32 = 8000;
     let scene = Scene::with(&[1]);
     let mut writer = scene.ring(1);
+    let (others, over) = (AtomicU32::new(0), AtomicBool::new(false));
     let slow = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut dom0 = scene.dom0();
+            while !over.load(SeqCst) {
+                dom0.read("/").unwrap();
+                others.fetch_add(1, SeqCst);
+            }
+        });
         scope.spawn(move || {
             for req_id in 0..REQUESTS {
                 // Some of odd lengths, and some pauses, so that both sides meet at all places.
@@ -580,17 +593,19 @@ fn a_guest_that_signals_no_more_than_linux_does_never_waits_for_the_slow_look() 
                 }
             }
         });
+        let _at_end = AtEnd(&over);
         let mut guest = scene.ring_client(1);
-        let (mut slow, mut last) = (0, Instant::now());
+        let (mut slow, mut last) = (0, 0);
         for req_id in 0..REQUESTS {
             assert_eq!(guest.reply().unwrap().header.req_id, req_id);
-            slow += u32::from(last.elapsed() > Duration::from_millis(700));
-            last = Instant::now();
+            let now = others.load(SeqCst);
+            slow += u32::from(now - last > MANY);
+            last = now;
         }
         slow
     });
-    // The slow look comes once a second. A busy machine may take a moment too.
-    assert!(slow <= 1, "{slow} replies took that long");
+    // A busy machine may keep this thread from looking.
+    assert!(slow <= 1, "{slow} replies came only after {MANY} of somebody else's");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use crate::scene::{OK, Scene, ask, nodes_of, refused, set_perms, write, write_in};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use xen_sim::Word;
 use xenstore_wire::{Header, Op, put_message};
-use xenstored_tests::wait::{PATIENCE, until};
+use xenstored_tests::wait::{AtEnd, PATIENCE, until};
 use xenstored_tests::{Setting, process};
 
 #[test]
@@ -21,26 +21,28 @@ fn a_guest_that_rewrites_its_node_does_not_starve_the_toolstack() {
                 assert_eq!(guest.request(Op::Write, 0, b"data\0again").unwrap().payload, OK);
             }
         });
+        let at_end = AtEnd(&over);
         until("the guest writes", || dom0.read("/local/domain/1/data").is_ok());
-        let (mut first_try, mut longest) = (0, Duration::ZERO);
+        let (mut first_try, mut most) = (0, 0);
         let rounds = 100;
         for round in 0..rounds {
-            let begun = Instant::now();
             for attempt in 0.. {
                 let tx = dom0.start_transaction();
                 dom0.request_in(tx, Op::Read, b"/local/domain/1/data\0").unwrap();
                 write_in(&mut dom0, tx, &format!("/tool/{round}"), b"").unwrap();
                 match dom0.commit(tx) {
                     Ok(()) if attempt == 0 => first_try += 1,
-                    Err(name) if name == "EAGAIN" => continue,
+                    Err(name) if name == "EAGAIN" => {
+                        most = most.max(attempt + 1);
+                        continue;
+                    }
                     other => other.unwrap(),
                 }
                 break;
             }
-            longest = longest.max(begun.elapsed());
         }
-        over.store(true, SeqCst);
-        assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
+        drop(at_end);
+        assert!(most <= 5, "a commit failed {most} times");
         assert!(first_try >= rounds * 95 / 100, "only {first_try} of {rounds} at the first try");
         let told = scene.log().lines().any(|line| line.contains("spoil the transactions") && line.contains("domid=1"));
         assert!(told || first_try == rounds, "the log names the guest: {}", scene.log());
@@ -62,9 +64,15 @@ fn the_kernel_of_the_privileged_domain_is_never_slowed() {
         let tx = other.start_transaction();
         other.request_in(tx, Op::Read, b"/tool/xenstored\0").unwrap();
         write_in(&mut other, tx, "/tool/other", b"").unwrap();
-        let begun = Instant::now();
-        assert_eq!(kernel.request(Op::Write, 0, b"/tool/xenstored\0x").unwrap().payload, OK);
-        assert!(begun.elapsed() < Duration::from_secs(1), "round {round}");
+        let replies = kernel.guest().word(Word::RspProd);
+        kernel.send(Op::Write, 0, b"/tool/xenstored\0x").unwrap();
+        // Who is slowed waits for as long as hundreds of requests of others take.
+        let others = (0..100).take_while(|_| {
+            other.read("/tool").unwrap();
+            kernel.guest().word(Word::RspProd) == replies
+        });
+        assert!(others.count() < 100, "round {round}");
+        assert_eq!(kernel.reply().unwrap().payload, OK);
         spoilt += u32::from(other.commit(tx) == refused("EAGAIN"));
     }
     assert_eq!(spoilt, 300);

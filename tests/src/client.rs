@@ -1,10 +1,12 @@
 //! One connection to a store daemon, by the bytes of the wire.
 
 use crate::wait::PATIENCE;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -125,6 +127,20 @@ impl Client {
     #[must_use]
     pub fn stream(&self) -> &UnixStream {
         &self.stream
+    }
+
+    /// Whether anything has come that is not taken yet.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        let mut wanted = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
+        !self.arrived.is_empty() || poll(&mut wanted, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Turns of the daemon's loop, by its own count; `None` where it tells none.
+    pub fn turns(&mut self) -> Option<u64> {
+        let report = self.request(Op::Control, b"turns\0").ok()?;
+        let report = String::from_utf8(report).ok()?;
+        report.lines().find_map(|line| line.strip_prefix("count")?.trim().strip_prefix(':')?.trim().parse().ok())
     }
 
     /// Sends a request and returns its `req_id`, without waiting.

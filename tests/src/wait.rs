@@ -1,5 +1,6 @@
 //! Conditions with deadlines.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,16 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Pause between two looks at a condition that nothing announces.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// Raises a flag at the end of a scope, also when a test fails in it: threads that wait for the flag end then too.
+#[derive(Debug)]
+pub struct AtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
 
 /// Looks again and again until `condition` holds.
 ///

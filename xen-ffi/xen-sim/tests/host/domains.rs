@@ -2,7 +2,6 @@
 
 use crate::running::{Client, Peer, Running};
 use rstest::rstest;
-use std::time::{Duration, Instant};
 use xen_sim::ShutdownReason;
 use xenstore_wire::Op;
 
@@ -77,11 +76,8 @@ fn a_domain_that_is_introduced_again_with_a_new_port_goes_on() {
 }
 
 #[test]
-fn four_thousand_domains_start_in_seconds() {
-    let start = Instant::now();
+fn four_thousand_domains_are_carried() {
     let running = Running::start(Peer::C, 4000);
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(60), "{took:?}");
     for domid in [1, 1999, 4000] {
         running.assert_served(domid);
     }
