@@ -38,6 +38,7 @@ fn a_guest_goes_on_after_a_stop_and_its_death_is_noticed(#[case] keep: &[&str]) 
     write(&mut guest, "data", b"before").unwrap();
     for round in 0..3 {
         scene.stop();
+        assert!(!scene.ring(3).is_bound(), "a daemon of another kind could not follow");
         scene.start_again();
         // The guest sleeps until it is signalled.
         assert_eq!(guest.read("data"), Ok(b"before".to_vec()), "round {round}: {}", scene.log());

@@ -59,8 +59,8 @@ Behaviour:
 Surviving its own death:
       --state-dir DIR       where the journal is (in the run directory)
       --no-journal          keep none: a death of the daemon loses the store
-      --keep SEC            keep sockets and event channels for SEC seconds
-                            after a stop (60; 0 means never)
+      --keep SEC            keep sockets for SEC seconds after a stop (60; 0
+                            means never, event channels after a crash neither)
   -R, --no-recovery         begin with a fresh store, whatever is there
       --dump-journal FILE   print a log of a journal
 

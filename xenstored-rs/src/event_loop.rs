@@ -259,11 +259,7 @@ impl EventLoop {
 
     /// The end is near, and wanted. True where a keeper holds what there is from then on.
     pub(crate) fn stopping(&mut self) -> bool {
-        let kept = self.keeping.as_ref().is_some_and(Keeping::stopping);
-        if let Some(guests) = self.guests.as_mut().filter(|_| kept) {
-            guests.leave_bound();
-        }
-        kept
+        self.keeping.as_mut().is_some_and(Keeping::stopping)
     }
 
     /// Serves until a signal asks for the end.

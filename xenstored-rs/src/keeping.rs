@@ -152,8 +152,10 @@ impl Keeping {
         }
     }
 
-    /// The daemon is about to end, and means it. True where a keeper holds what there is from then on.
-    pub(crate) fn stopping(&self) -> bool {
+    /// The daemon is about to end, and means it. True where a keeper holds its sockets from then on. Event channels it lets
+    /// go: any other daemon may be the next, and whoever it is binds its ports itself.
+    pub(crate) fn stopping(&mut self) -> bool {
+        self.let_go(Key::EventChannels);
         self.link.as_ref().is_some_and(|link| link.stopping().is_ok())
     }
 }

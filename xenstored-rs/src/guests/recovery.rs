@@ -235,15 +235,6 @@ impl Guests {
         self.channels.as_fd().as_raw_fd()
     }
 
-    /// Leaves all ports bound, for a daemon that gets the event channels next: what signals meanwhile is not lost, and
-    /// each port has the number that the journal knows.
-    pub(crate) fn leave_bound(&mut self) {
-        let of_guests = self.guests.iter_mut().flatten().filter_map(|guest| guest.port.take());
-        for port in of_guests.chain(self.virq.take()) {
-            let _ = port.release();
-        }
-    }
-
     /// The descriptor of the event channels.
     pub(crate) fn channels_fd(&self) -> BorrowedFd<'_> {
         self.channels.as_fd()
