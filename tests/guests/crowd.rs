@@ -1,12 +1,13 @@
 //! Many guests at once.
 
+use crate::host::Guest;
 use crate::scene::{OK, Scene, ask};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
-use xen_sim::{Guest, RING_SIZE, Word};
+use xen_sim::{RING_SIZE, Word};
 use xenstore_wire::{Op, put_message};
 use xenstored_tests::wait::{AtEnd, PATIENCE};
 use xenstored_tests::{Event, Store, Wire, process};

@@ -1,10 +1,11 @@
 //! What kernels do to their rings, and what comes of it.
 
+use crate::host::Guest;
 use crate::scene::{OK, Scene, ask, is_introduced, set_perms};
 use rstest::rstest;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
-use xen_sim::{Guest, RING_SIZE, Word};
+use xen_sim::{RING_SIZE, Word};
 use xenstore_wire::{Header, Op, put_message};
 use xenstored_tests::wait::{AtEnd, PATIENCE, until};
 use xenstored_tests::{Client, Event, process};

@@ -1,8 +1,8 @@
 //! Guests on their rings, over a SIGKILL of the daemon.
 
+use crate::scene::{OK, Scene, is_introduced, write};
 use rstest::rstest;
 use xenstore_wire::Op;
-use xenstored_tests::scene::{OK, Scene, is_introduced, write};
 use xenstored_tests::{Event, wait};
 
 /// With the event channels kept, and with all ports bound anew.

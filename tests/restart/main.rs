@@ -7,3 +7,5 @@ mod kill_loop;
 mod player;
 mod sockets;
 mod take_over;
+
+use xenstored_tests::scene;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
 use rstest::rstest;
 use xenstore_wire::Op;
-use xenstored_tests::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
 use xenstored_tests::{Client, Event, Store, our_binary, tools};
 
 /// Has the daemon of a scene executed another program in its place, as `xenstore-control live-update` asks for it.

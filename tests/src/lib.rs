@@ -6,7 +6,7 @@
 //!
 //! - [`Daemon`], [`Backend`], [`Starter`]: one running store daemon
 //! - [`Client`], [`Reply`], [`Event`]: one connection, by the bytes of the wire
-//! - [`scene`]: a simulated host with guests and a daemon, the one that [`Store::chosen`] says
+//! - [`scene`]: a host with guests and a daemon, the one that [`Store::chosen`] says; the [`host`] is simulated
 //! - [`Scripted`]: a daemon whose every byte is the test's, for clients
 //! - [`tools`]: Debian's own command line tools
 //! - [`process`]: what `/proc` says of a daemon
@@ -14,6 +14,7 @@
 
 mod client;
 mod daemon;
+pub mod host;
 pub mod process;
 pub mod scene;
 mod scripted;

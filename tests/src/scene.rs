@@ -1,5 +1,6 @@
-//! A simulated host with a daemon and guests on it, one for each test.
+//! A host with a daemon and guests on it, one for each test.
 
+use crate::host::{Guest, GuestClient, Host, Message};
 use crate::{Client, Setting, Store, process, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use xen_sim::{Guest, GuestClient, Host, Message};
 use xenstore_wire::Op;
 
 /// A plain success.

@@ -42,7 +42,11 @@ impl Store {
     }
 
     /// Its program.
-    pub(crate) fn program(self) -> PathBuf {
+    ///
+    /// # Panics
+    /// When our daemon cannot be built.
+    #[must_use]
+    pub fn program(self) -> PathBuf {
         match self {
             Self::Ours => our_binary().to_owned(),
             Self::C => Path::new(tools::XEN_BIN).join("xenstored"),
@@ -51,7 +55,8 @@ impl Store {
     }
 
     /// What it finds in its environment beside what a host says.
-    pub(crate) fn environment(settings: &[Setting]) -> Vec<(String, String)> {
+    #[must_use]
+    pub fn environment(settings: &[Setting]) -> Vec<(String, String)> {
         let set = |setting: &Setting| match setting {
             Setting::Mappings(most) => Some(("XEN_SIM_MAX_MAP_COUNT".into(), most.to_string())),
             Setting::Nodes(_) | Setting::EventTimeout(_) => None,
@@ -60,7 +65,11 @@ impl Store {
     }
 
     /// Its command line on a host in `dir`; writes the file that it names.
-    pub(crate) fn arguments(self, dir: &Path, settings: &[Setting]) -> Vec<String> {
+    ///
+    /// # Panics
+    /// When that file cannot be written.
+    #[must_use]
+    pub fn arguments(self, dir: &Path, settings: &[Setting]) -> Vec<String> {
         let pid_file = dir.join("pid").display().to_string();
         // No test leaves a process behind; those about keeping say so.
         let own = match self {

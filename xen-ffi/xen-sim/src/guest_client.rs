@@ -26,31 +26,56 @@ impl Message {
     }
 }
 
+/// A guest's end of its ring, as a stream of bytes each way.
+pub trait RingEnd {
+    /// Writes all of the request bytes, waiting for room.
+    ///
+    /// # Errors
+    /// `TimedOut` when the daemon makes no room within `timeout`; others where the ring is of no use.
+    fn send(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()>;
+
+    /// Reads the bytes that are there, waiting for at least one.
+    ///
+    /// # Errors
+    /// `TimedOut` when nothing comes within `timeout`; others where the ring is of no use.
+    fn receive(&mut self, out: &mut [u8], timeout: Duration) -> io::Result<usize>;
+}
+
+impl RingEnd for Guest {
+    fn send(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+        Self::send(self, bytes, timeout)
+    }
+
+    fn receive(&mut self, out: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        Self::receive(self, out, timeout)
+    }
+}
+
 /// Requests, replies and watch events over a guest's ring.
 #[derive(Debug)]
-pub struct GuestClient {
-    guest: Guest,
+pub struct GuestClient<R = Guest> {
+    guest: R,
     decoder: Decoder,
     events: VecDeque<Message>,
     next_req_id: u32,
 }
 
-impl GuestClient {
+impl<R: RingEnd> GuestClient<R> {
     /// Speaks over this guest's ring, from its next byte on.
     #[must_use]
-    pub fn new(guest: Guest) -> Self {
+    pub fn new(guest: R) -> Self {
         Self { guest, decoder: Decoder::new(), events: VecDeque::new(), next_req_id: 1 }
     }
 
     /// The guest below.
-    pub fn guest(&mut self) -> &mut Guest {
+    pub fn guest(&mut self) -> &mut R {
         &mut self.guest
     }
 
     /// Sends a request and gives its number, without waiting for the reply.
     ///
     /// # Errors
-    /// Those of [`Guest::send`].
+    /// Those of [`RingEnd::send`].
     pub fn send(&mut self, op: Op, tx_id: u32, payload: &[u8]) -> io::Result<u32> {
         let mut bytes = Vec::new();
         let req_id = self.next_req_id;
@@ -63,7 +88,7 @@ impl GuestClient {
     /// Sends a request and waits for its reply; events that come before it are kept.
     ///
     /// # Errors
-    /// Those of [`Guest::send`] and [`Guest::receive`].
+    /// Those of [`RingEnd::send`] and [`RingEnd::receive`].
     pub fn request(&mut self, op: Op, tx_id: u32, payload: &[u8]) -> io::Result<Message> {
         self.send(op, tx_id, payload)?;
         self.reply()
@@ -72,7 +97,7 @@ impl GuestClient {
     /// The next reply; events that come before it are kept.
     ///
     /// # Errors
-    /// Those of [`Guest::receive`].
+    /// Those of [`RingEnd::receive`].
     pub fn reply(&mut self) -> io::Result<Message> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -87,7 +112,7 @@ impl GuestClient {
     /// The next watch event within `timeout`, as path and token; `None` when there is none.
     ///
     /// # Errors
-    /// Those of [`Guest::receive`], and `InvalidData` for a reply that nobody waits for.
+    /// Those of [`RingEnd::receive`], and `InvalidData` for a reply that nobody waits for.
     pub fn event(&mut self, timeout: Duration) -> io::Result<Option<(String, String)>> {
         let deadline = Instant::now() + timeout;
         let message = match self.events.pop_front() {

@@ -21,7 +21,7 @@ mod toolstack;
 
 pub use domains::{Domain, DomainOptions, ShutdownReason};
 pub use guest::Guest;
-pub use guest_client::{GuestClient, Message};
+pub use guest_client::{GuestClient, Message, RingEnd};
 pub use host::Host;
 pub use launch::preload_library;
 pub use ring::{RING_SIZE, Word};
