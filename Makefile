@@ -7,8 +7,8 @@ help:
 	@echo '             (ONCE=1: end after the show)'
 	@echo 'make test    all tests, on the real binary beside the peers'
 	@echo 'make peers   the tests of guests on C xenstored and oxenstored, against the lists of what these fail; PEER=c for one'
-	@echo 'make bench   speed beside the peers; ARGS="--quick" for a short one'
-	@echo 'make bench-lib  the C library beside Debian'"'"'s: CPU time of the program that calls it'
+	@echo 'make bench   speed beside the peers, of the daemon and of the C library; ARGS="--quick" for a short one'
+	@echo 'make bench-lib  the C library alone: CPU time of the program that calls it'
 	@echo 'make lib     the C library libxenstore, into target/lib'
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
 	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
@@ -32,6 +32,7 @@ peers: setup
 
 bench: setup
 	@scripts/bench $(ARGS)
+	@scripts/bench-lib
 
 bench-lib: setup
 	@scripts/bench-lib $(ARGS)

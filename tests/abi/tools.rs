@@ -6,9 +6,9 @@ use rstest::rstest;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use xenstore_wire::Op;
-use xenstored_tests::Store;
 use xenstored_tests::scene::Scene;
 use xenstored_tests::tools::{Outcome, XEN_BIN};
+use xenstored_tests::{Backend, Starter, Store};
 
 /// Runs a program of Debian's to its end, or for a minute.
 fn run(library: Library, scene: &Scene, words: &[&str]) -> Outcome {
@@ -154,12 +154,15 @@ fn walks_go_on_while_nodes_vanish_and_many_walk_at_once() {
         assert!(outcome.text().ends_with("/d/0999 = \"v\"\n"), "round {round}: {}", outcome.text());
     }
     for vm in 0..50 {
-        (0..100).for_each(|i| dom0.write(&format!("/vm/{vm:02}/{i:02}"), b"v"));
+        (0..300).for_each(|i| dom0.write(&format!("/vm/{vm:02}/{i:03}"), b"v"));
     }
+    // As deep as a path can be.
+    dom0.write(&"/d".repeat(1000), b"v");
     let walks: Vec<_> = (0..20).map(|_| walk("/vm")).collect();
     let texts: Vec<_> = walks.into_iter().map(|walk| finish(walk).text()).collect();
-    assert_eq!(texts[0].lines().count(), 50 * 101);
+    assert_eq!(texts[0].lines().count(), 50 * 301);
     assert!(texts.iter().all(|text| *text == texts[0]));
+    assert_eq!(finish(walk("/d/d")).text().lines().count(), 998);
     scene.assert_alive();
 }
 
@@ -178,6 +181,27 @@ fn a_watching_tool_ends_alike_when_the_daemon_dies() {
         (line, outcome)
     });
     assert_eq!(theirs, ours, "left Debian's library, right ours");
+}
+
+/// The tools of Debian have no such option; the library has a variable.
+#[test]
+fn tools_wait_for_a_daemon_that_is_yet_to_start() {
+    let dir = tempfile::Builder::new().prefix("xs-").tempdir().expect("a temporary directory");
+    let tool = |patience: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", "xenstore-exists", "/"]).env("XENSTORED_PATH", dir.path().join("socket"));
+        Library::Ours.load_into(&mut command);
+        command.env("XENSTORE_WAIT", patience).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the tool starts")
+    };
+    let finish = |tool: Child| -> Outcome { tool.wait_with_output().expect("it can be waited for").into() };
+    let impatient = finish(tool("0.05"));
+    assert_eq!(impatient.status, 1);
+    assert!(String::from_utf8_lossy(&impatient.stderr).contains("No such file or directory"));
+    let patient = tool("50");
+    let daemon = Starter::new(Backend::Ours).start_in(dir);
+    assert_eq!(finish(patient).status, 0);
+    drop(daemon);
 }
 
 /// These open the store and then look for a hypervisor, which is not there: they must get exactly as far.

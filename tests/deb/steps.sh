@@ -184,7 +184,8 @@ step_back() {
     apt_get install libxenstore4
     installed $debians libxenstore4 xenstored-rs
     ! is_installed libxenstore4-rs || fail 'libxenstore4-rs is still there'
-    apt_get purge $ours
+    # The others went with the exchange, and apt knows nothing of what has never been in an archive.
+    apt_get purge xenstored-rs
     for package in $ours; do
         [ -z "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" ] || fail "dpkg remembers $package"
     done

@@ -35,10 +35,14 @@ pub fn daemon_socket() -> PathBuf {
 /// The places to try in turn: the socket, then the device. `XENSTORED_PATH` stands in for both.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
-    let device = || if Path::new(DEVICE).exists() { DEVICE } else { OLD_DEVICE };
-    let second = env::var_os("XENSTORED_PATH").map_or_else(|| device().into(), PathBuf::from);
+    let second = env::var_os("XENSTORED_PATH").map_or_else(|| device(Path::exists).into(), PathBuf::from);
     let first = daemon_socket();
     if first == second { vec![first] } else { vec![first, second] }
+}
+
+/// The device. On the older one, whoever reads keeps others from writing, so it is for kernels that have no other.
+fn device(exists: impl Fn(&Path) -> bool) -> &'static str {
+    if exists(Path::new(DEVICE)) { DEVICE } else { OLD_DEVICE }
 }
 
 /// How to wait for a daemon that has no room for another connection yet.
@@ -87,4 +91,16 @@ fn open_one(path: &Path, full: Full) -> io::Result<Arc<dyn Transport>> {
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
     Ok(Arc::new(Socket::new(socket)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_device_is_for_kernels_without_the_other() {
+        assert_eq!(device(|_| true), "/dev/xen/xenbus");
+        assert_eq!(device(|path| path == Path::new("/proc/xen/xenbus")), "/proc/xen/xenbus");
+        assert_eq!(device(|_| false), "/proc/xen/xenbus");
+    }
 }

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::mem::ManuallyDrop;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use xenstore::capi::{xs_close, xs_daemon_destroy_postfork};
@@ -95,6 +96,37 @@ fn a_child_that_lets_go_has_no_descriptor_left() {
     });
     assert_ended(child, "no descriptor is left");
     assert_eq!(handle.read("/a"), Err(Errno::ENOENT));
+}
+
+/// Whatever a thread has just opened, no program that another one starts gets it.
+#[test]
+fn programs_that_are_started_get_no_descriptor() {
+    if !is_alone("forks::programs_that_are_started_get_no_descriptor") {
+        return;
+    }
+    let list = || {
+        let listed = Command::new("ls").arg("/proc/self/fd").stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+    };
+    // What whoever started this process left open is no matter of ours.
+    let before = list();
+    let daemon = Daemon::start(Backend::Ours);
+    let stop = AtomicBool::new(false);
+    let lists = thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let handle = open(&daemon.socket());
+                    handle.watch("/a", "t").unwrap();
+                    assert!(handle.descriptor() >= 0);
+                }
+            });
+        }
+        let lists: Vec<_> = (0..200).map(|_| list()).collect();
+        stop.store(true, Ordering::Relaxed);
+        lists
+    });
+    assert!(lists.iter().all(|list| *list == before), "{before}\n{lists:?}");
 }
 
 /// A child that goes on with its parent's handle gets an error for each call and takes none of the parent's answers.

@@ -5,6 +5,7 @@
 
 #include "report.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -18,6 +19,41 @@ static void on_signal(int signal)
 {
     (void)signal;
     atomic_fetch_add(pthread_equal(pthread_self(), main_thread) ? &handled : &strangers, 1);
+}
+
+/* Takes signals that every other thread of the program has blocked. */
+static void *take_signals(void *semaphore)
+{
+    sigset_t set;
+    int signal;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    for (int i = 0; i < 1000; i++) {
+        if (sigwait(&set, &signal))
+            exit(2);
+        sem_post(semaphore);
+    }
+    return NULL;
+}
+
+/* Each is taken by the thread that waits for it, though the library's thread is there. */
+static void waited_for(void)
+{
+    pthread_t taker;
+    sem_t taken;
+
+    sem_init(&taken, 0, 0);
+    if (pthread_create(&taker, NULL, take_signals, &taken))
+        exit(2);
+    for (int i = 0; i < 1000; i++) {
+        kill(getpid(), SIGUSR2);
+        while (sem_wait(&taken))
+            ;
+    }
+    pthread_join(taker, NULL);
+    sem_destroy(&taken);
+    puts("all were taken");
 }
 
 int main(void)
@@ -52,6 +88,7 @@ int main(void)
             wrong++;
         free(xs_read_watch(h, &count));
     }
+    waited_for();
     tell_number("failures", wrong);
     tell_number("handled by the library's thread", strangers);
     tell_answer("handled by ours", handled > 0);

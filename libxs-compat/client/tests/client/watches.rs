@@ -231,3 +231,31 @@ fn a_watch_ends_with_an_error_when_the_daemon_is_gone() {
     assert_eq!(all[0].as_ref().unwrap().path(), b"/a", "what had come is not lost");
     assert_eq!(all[1], Err(Error::Closed));
 }
+
+/// Whoever takes events may ask for more meanwhile, and may fail: that is no matter of the others.
+#[test]
+fn a_taker_that_panics_costs_its_own_watch_alone() {
+    let (_daemon, client) = store();
+    let other = client.watch("/b").unwrap();
+    let watch = client.watch("/a").unwrap();
+    let taker = thread::spawn({
+        let client = client.clone();
+        move || {
+            for event in watch {
+                let path = event.unwrap().path_text();
+                let value = client.read(&path).unwrap_or_default();
+                let inner = client.watch("/a/inner").unwrap();
+                inner.wait().unwrap();
+                inner.unwatch().unwrap();
+                assert!(value.is_empty(), "taken");
+            }
+        }
+    });
+    client.write("/a", "value").unwrap();
+    assert!(taker.join().is_err());
+    client.write("/b/x", "").unwrap();
+    let paths = [other.wait().unwrap(), other.wait().unwrap()].map(|event| event.path_text());
+    assert_eq!(paths, ["/b", "/b/x"]);
+    let again = client.watch("/a").unwrap();
+    assert_eq!(again.wait().unwrap().path(), b"/a");
+}
