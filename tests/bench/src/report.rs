@@ -71,8 +71,8 @@ pub(crate) fn turns_table(turns: &[(Scene, String)]) -> String {
 fn value(row: &Row, kind: Kind, samples: &Samples) -> Option<f64> {
     let cpu = |id| middle(samples.of(kind, id), |cost| cost.cpu);
     match row.figure {
-        Figure::Micros | Figure::Mebibytes | Figure::Count | Figure::Seconds | Figure::Percentile => cpu(row.id),
         Figure::Ratio(above, below) => quotient(samples.of(kind, above), samples.of(kind, below)),
+        _ => cpu(row.id),
     }
 }
 

@@ -46,11 +46,23 @@ impl RingClient {
 
     /// Sends the same request as often as there is room for it.
     pub(crate) fn fill(&mut self, op: Op, body: &[u8], size: usize) -> Outcome<()> {
-        let len = HEADER_SIZE + body.len();
-        while RING_SIZE - self.guest.word(Word::ReqProd).wrapping_sub(self.guest.word(Word::ReqCons)) as usize >= len {
-            self.send(op, body, size)?;
+        let taken = self.guest.word(Word::ReqProd).wrapping_sub(self.guest.word(Word::ReqCons)) as usize;
+        let tx_id = if self.floor { u32::try_from(size).unwrap_or(0) } else { 0 };
+        self.output.clear();
+        for _ in 0..(RING_SIZE - taken) / (HEADER_SIZE + body.len()) {
+            self.req_id = self.req_id.wrapping_add(1);
+            put_message(&mut self.output, op.number(), self.req_id, tx_id, body);
+        }
+        if !self.output.is_empty() {
+            self.guest.try_send(&self.output)?;
         }
         Ok(())
+    }
+
+    /// The same, after all that has come was thrown away.
+    pub(crate) fn flood(&mut self, op: Op, body: &[u8], size: usize) -> Outcome<()> {
+        self.guest.try_receive(&mut [0; RING_SIZE])?;
+        self.fill(op, body, size)
     }
 
     /// Takes the answer to `op` if it is there, and counts the events in front of it.

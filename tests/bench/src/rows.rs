@@ -21,14 +21,18 @@ pub(crate) enum Scene {
     Guests,
     /// One guest beside a thousand that ask and read no answer.
     Deaf,
+    /// One guest beside fifty that never stop asking.
+    Flood,
     /// A thousand guests that boot.
     Storm,
+    /// A thousand guests that die.
+    Death,
 }
 
 impl Scene {
     /// Whether it takes a host with guests.
     pub(crate) fn has_guests(self) -> bool {
-        matches!(self, Self::Guests | Self::Deaf | Self::Storm)
+        matches!(self, Self::Guests | Self::Deaf | Self::Flood | Self::Storm | Self::Death)
     }
 }
 
@@ -43,6 +47,8 @@ pub(crate) enum Figure {
     Count,
     /// CPU seconds of the whole work.
     Seconds,
+    /// Seconds that passed until the whole work was done.
+    Elapsed,
     /// Microseconds that 99 of 100 requests took no longer than, as the client saw them.
     Percentile,
     /// CPU of one sample over that of another, both of the same daemon.
@@ -79,9 +85,9 @@ const fn row(id: &'static str, title: &'static str, scene: Scene, figure: Figure
     Row { id, title, scene, figure, reach }
 }
 
-use Figure::{Count, Mebibytes, Micros, Percentile, Ratio, Seconds};
+use Figure::{Count, Elapsed, Mebibytes, Micros, Percentile, Ratio, Seconds};
 use Reach::{AtMost, Open, TimesFloor};
-use Scene::{BigStore, Deaf, FanConnections, FanTokens, Guests, Idle, Small, Storm, Watchers, Wide};
+use Scene::{BigStore, Deaf, Death, FanConnections, FanTokens, Flood, Guests, Idle, Small, Storm, Watchers, Wide};
 
 /// Every work in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
@@ -119,8 +125,12 @@ pub(crate) const ROWS: &[Row] = &[
     row("guest-write-flat-1000", "  beside 1000 / 1", Guests, Ratio(GUEST_WRITE[1], GUEST_WRITE[0]), AtMost(1.2)),
     row("guest-write-flat-4000", "  beside 4000 / 1", Guests, Ratio(GUEST_WRITE[2], GUEST_WRITE[0]), AtMost(1.2)),
     row(GUEST_P99, "guest's WRITE beside 1000, p99 µs", Guests, Percentile, AtMost(100.0)),
+    row(FLOOD_P99, "  beside 50 that flood, p99 µs", Flood, Percentile, AtMost(100_000.0)),
     row("storm-cpu", "boot storm of 1000 guests, CPU s", Storm, Seconds, AtMost(1.9)),
     row("storm-p99", "  ring request in it, p99 µs", Storm, Percentile, AtMost(1000.0)),
+    row(DEATH_TIME, "1000 full domains die at once, s", Death, Elapsed, AtMost(5.0)),
+    row(DEATH_CPU, "  CPU s", Death, Seconds, Open),
+    row(DEATH_P99, "  WRITE of another guest, p99 µs", Death, Percentile, AtMost(100_000.0)),
 ];
 
 /// Sample: a transaction start in an empty store.
@@ -142,6 +152,15 @@ pub(crate) const GUEST_WRITE: [&str; 3] = ["guest-write-1", "guest-write-1000", 
 pub(crate) const GUEST_DEAF: &str = "guest-read-deaf";
 /// Sample: how long a guest's WRITE takes beside a thousand others.
 pub(crate) const GUEST_P99: &str = "guest-p99";
+
+/// Sample: how long a guest's WRITE takes beside fifty that flood.
+pub(crate) const FLOOD_P99: &str = "flood-p99";
+/// Sample: how long it takes until a thousand domains that die at once are gone.
+pub(crate) const DEATH_TIME: &str = "death-time";
+/// Sample: what that costs.
+pub(crate) const DEATH_CPU: &str = "death-cpu";
+/// Sample: how long another guest's WRITE takes meanwhile.
+pub(crate) const DEATH_P99: &str = "death-p99";
 
 /// Whether a row is meant by one of `names`: its id, or the part of it in front of a dash. No name means all.
 pub(crate) fn selected(row: &Row, names: &[String]) -> bool {
@@ -191,6 +210,6 @@ mod tests {
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.id.starts_with("tx")).collect();
         assert_eq!(scenes(&rows), [Small, BigStore]);
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.scene.has_guests()).collect();
-        assert_eq!(scenes(&rows), [Guests, Deaf, Storm]);
+        assert_eq!(scenes(&rows), [Guests, Deaf, Flood, Storm, Death]);
     }
 }

@@ -8,8 +8,14 @@ use crate::rows::Scene;
 fn repeats(scene: Scene) -> usize {
     match scene {
         Scene::Small | Scene::Idle(_) | Scene::Wide => 5,
-        Scene::Watchers | Scene::FanTokens | Scene::FanConnections | Scene::Guests | Scene::Deaf | Scene::Storm => 3,
-        Scene::BigStore => 1,
+        Scene::Watchers
+        | Scene::FanTokens
+        | Scene::FanConnections
+        | Scene::Guests
+        | Scene::Deaf
+        | Scene::Flood
+        | Scene::Storm => 3,
+        Scene::BigStore | Scene::Death => 1,
     }
 }
 

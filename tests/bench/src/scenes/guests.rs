@@ -19,7 +19,7 @@ const VALUES: [&[u8]; 2] = [b"12345678", b"12345679"];
 /// What every guest watches, below its home.
 const WATCHED: [&str; 4] = ["control/shutdown", "device/vif", "device/vbd", "memory/target"];
 /// Homes that are made with one write to the socket.
-const BATCH: usize = 25;
+pub(super) const BATCH: usize = 25;
 /// Times that the hosts are compared: what else the machine does hits all.
 const TURNS: usize = 3;
 /// Guests that take no answer.
@@ -128,9 +128,15 @@ impl Worker {
                 guest.take_events(WATCHED.len())?;
             }
         }
-        let mut worker = Self { ring: guests.swap_remove(0), odd: false };
-        worker.write()?;
+        let worker = Self::new(guests.swap_remove(0))?;
         Ok((worker, guests))
+    }
+
+    /// A guest that is introduced and has a home, and makes the node there that it will write.
+    pub(super) fn new(ring: RingClient) -> Outcome<Self> {
+        let mut worker = Self { ring, odd: false };
+        worker.write()?;
+        Ok(worker)
     }
 
     /// READ.
@@ -140,13 +146,24 @@ impl Worker {
 
     /// WRITE of another value than the last.
     pub(crate) fn write(&mut self) -> Outcome<()> {
+        self.begin_write()?;
+        self.ring.answer(Op::Write)
+    }
+
+    /// Sends such a WRITE.
+    pub(super) fn begin_write(&mut self) -> Outcome<()> {
         self.odd = !self.odd;
-        self.ring.request(Op::Write, &[NODE, VALUES[usize::from(self.odd)]].concat(), OK.len())
+        self.ring.send(Op::Write, &[NODE, VALUES[usize::from(self.odd)]].concat(), OK.len())
+    }
+
+    /// Whether it is answered.
+    pub(super) fn has_written(&mut self) -> Outcome<bool> {
+        self.ring.try_answer(Op::Write)
     }
 }
 
 /// A home for each of `domids`, which it owns.
-fn make_homes(hosted: &Hosted, domids: &[u16]) -> Outcome<()> {
+pub(super) fn make_homes(hosted: &Hosted, domids: &[u16]) -> Outcome<()> {
     let mut toolstack = hosted.daemon.connect()?;
     for domids in domids.chunks(BATCH) {
         for domid in domids {

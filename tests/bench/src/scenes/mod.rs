@@ -1,7 +1,9 @@
 //! What is played: one file for each kind of scene.
 
 mod big_store;
+mod death;
 mod fan;
+mod flood;
 mod guests;
 mod small;
 mod storm;
@@ -66,7 +68,9 @@ pub(crate) fn crowds(scene: Scene, rows: &[Row]) -> Vec<u16> {
     match scene {
         Scene::Guests => guests::crowds(rows),
         Scene::Deaf => vec![guests::DEAF],
+        Scene::Flood => vec![flood::FLOODING],
         Scene::Storm => vec![storm::GUESTS],
+        Scene::Death => vec![death::DYING],
         _ => Vec::new(),
     }
 }
@@ -103,7 +107,9 @@ impl Stage<'_> {
             Scene::BigStore => big_store::big_store(self)?,
             Scene::Guests => guests::guests(self)?,
             Scene::Deaf => guests::deaf(self)?,
+            Scene::Flood => flood::flood(self)?,
             Scene::Storm => storm::storm(self)?,
+            Scene::Death => death::death(self)?,
         }
         if self.daemon.kind == Kind::Ours
             && let Ok(text) = self.turns()
