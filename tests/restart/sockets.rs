@@ -118,6 +118,25 @@ fn a_keeper_that_dies_is_replaced_by_its_daemon() {
 }
 
 #[test]
+fn a_keeper_that_cannot_begin_is_tried_again_later() {
+    let starter = kept();
+    let mut daemon = kept().start();
+    let mut client = daemon.connect();
+    ok(&mut client, Op::Watch, b"/w\0t\0");
+    wait::until("a keeper ends at once", || {
+        for pid in daemon.keepers() {
+            let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGABRT);
+        }
+        daemon.log().contains("the keeper ended at once")
+    });
+    ok(&mut client, Op::Write, b"/w\0meanwhile");
+    keeper_holds(&daemon, 1);
+    daemon.restart(&starter);
+    ok(&mut client, Op::Write, b"/w\0after");
+}
+
+#[test]
 fn a_client_that_goes_is_let_go() {
     let daemon = kept().start();
     let mut client = daemon.connect();

@@ -390,7 +390,7 @@ impl EventLoop {
                     }
                     self.keep_grown();
                 }
-                KEEPER => self.keep_anew(),
+                KEEPER => self.keeper_ended(),
                 COMPACTION => self.compaction.ended(&mut self.engine, self.poll.registry(), clock::now()),
                 Token(token) => {
                     let Some(client) = self.clients.get_mut(token - FIRST_CLIENT).and_then(Option::as_mut) else {
@@ -709,9 +709,10 @@ impl EventLoop {
     pub(crate) fn keep_with(&mut self, orders: Orders, link: Option<Link>) -> io::Result<()> {
         let held = link.is_some();
         self.orders = Some(orders.clone());
-        self.keeping = Some(Keeping::new(orders, KEEPER, link, self.poll.registry()));
+        self.keeping = Some(Keeping::new(orders, KEEPER, link, self.poll.registry(), clock::now()));
         // A keeper that was there before holds the clients that are there already.
         self.clients.iter_mut().flatten().for_each(|client| client.kept = held);
+        self.ticker.wind();
         self.keep_services()
     }
 
@@ -727,9 +728,18 @@ impl EventLoop {
     }
 
     /// The keeper is gone: another is given all that it held.
-    fn keep_anew(&mut self) {
+    fn keeper_ended(&mut self) {
+        let (registry, now) = (self.poll.registry(), self.engine.now().0);
         let Some(keeping) = &mut self.keeping else { return };
-        keeping.keeper_ended(self.poll.registry());
+        if keeping.keeper_ended(registry, now) {
+            self.keep_anew();
+        } else {
+            self.ticker.wind();
+        }
+    }
+
+    /// Tells a keeper that was just started of all that is to be kept.
+    fn keep_anew(&mut self) {
         if let Err(error) = self.keep_services() {
             warn!(%error, "event channels are not kept");
         }
@@ -767,8 +777,12 @@ impl EventLoop {
         }
         if let Some(keeping) = &mut self.keeping {
             keeping.pay();
-            if keeping.has_young() {
+            let started = keeping.start_due(self.poll.registry(), now);
+            if keeping.waits() {
                 self.ticker.wind();
+            }
+            if started {
+                self.keep_anew();
             }
         }
     }

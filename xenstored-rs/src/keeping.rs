@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,15 @@ use crate::keeper::{Key, Link, spawn};
 
 /// How long a client lives before it is kept though it holds nothing.
 pub(crate) const YOUTH: Duration = Duration::from_secs(1);
+
+/// A keeper that lives less, and was not killed, is followed by the next one only after a pause.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// The first such pause; each is twice the one before.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How a keeper is started.
 #[derive(Clone, Debug)]
@@ -41,6 +51,12 @@ pub(crate) struct Keeping {
     orders: Orders,
     token: Token,
     link: Option<Link>,
+    /// When the keeper was started.
+    started: Duration,
+    /// Where none is there: when the next one is started.
+    due: Option<Duration>,
+    /// What is waited before that.
+    pause: Duration,
     /// Clients that are not kept yet, in the order of their coming, each with when and which life.
     young: VecDeque<(Duration, ConnId, u64)>,
     /// What the keeper is to let go of, and was too far behind to be told of.
@@ -49,25 +65,35 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     /// Keeps by `orders`, through the keeper at the other end of `link` or one that is started.
-    pub(crate) fn new(orders: Orders, token: Token, link: Option<Link>, registry: &Registry) -> Self {
-        let mut keeping = Self { orders, token, link, young: VecDeque::new(), owed: VecDeque::new() };
+    pub(crate) fn new(orders: Orders, token: Token, link: Option<Link>, registry: &Registry, now: Duration) -> Self {
+        let (young, owed) = (VecDeque::new(), VecDeque::new());
+        let mut keeping = Self { orders, token, link, started: now, due: None, pause: PAUSE, young, owed };
         if keeping.link.is_some() {
             keeping.register(registry);
         } else {
-            keeping.start(registry);
+            keeping.start(registry, now);
         }
         keeping
     }
 
-    fn start(&mut self, registry: &Registry) {
+    fn start(&mut self, registry: &Registry, now: Duration) {
         let Orders { socket, store, wait, program, arguments } = &self.orders;
+        (self.started, self.due) = (now, None);
         match spawn(socket, store, *wait, program, arguments) {
             Ok(link) => {
                 self.link = Some(link);
                 self.register(registry);
             }
-            Err(error) => warn!(%error, "no keeper can be started; a death of the daemon closes all sockets"),
+            Err(error) => {
+                warn!(%error, "no keeper can be started; until one can, a death of the daemon closes all sockets");
+                self.start_later(now);
+            }
         }
+    }
+
+    fn start_later(&mut self, now: Duration) {
+        self.due = Some(now + self.pause);
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
     }
 
     fn register(&mut self, registry: &Registry) {
@@ -79,16 +105,35 @@ impl Keeping {
         }
     }
 
-    /// The keeper says nothing on its own, so it is gone: another is started. All that is to be kept must be told anew.
-    pub(crate) fn keeper_ended(&mut self, registry: &Registry) {
-        if let Some(link) = self.link.take() {
+    /// The keeper says nothing on its own, so it is gone: another is started, or will be where this one could not begin.
+    /// True where one is there; all that is to be kept must be told anew.
+    pub(crate) fn keeper_ended(&mut self, registry: &Registry, now: Duration) -> bool {
+        let ended = self.link.take().and_then(|link| {
             let fd = link.as_fd().as_raw_fd();
             let _ = registry.deregister(&mut SourceFd(&fd));
-            link.bury();
-            info!("the keeper is gone; another one is started");
-        }
+            link.bury()
+        });
         self.owed.clear();
-        self.start(registry);
+        let killed = ended.is_none_or(|status| status.signal() == Some(libc::SIGKILL));
+        if let (Some(status), false, true) = (ended, killed, now < self.started + SHORT_LIFE) {
+            let seconds = self.pause.as_secs();
+            warn!(%status, seconds, "the keeper ended at once; until the next, a death of the daemon closes all sockets");
+            self.start_later(now);
+            return false;
+        }
+        info!("the keeper is gone; another one is started");
+        self.pause = PAUSE;
+        self.start(registry, now);
+        self.link.is_some()
+    }
+
+    /// Starts a keeper where that is due. True where it was, and one is there; all that is to be kept must be told anew.
+    pub(crate) fn start_due(&mut self, registry: &Registry, now: Duration) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            self.start(registry, now);
+        }
+        due && self.link.is_some()
     }
 
     /// Notes that a client came.
@@ -106,14 +151,14 @@ impl Keeping {
         Some((conn, life))
     }
 
-    /// Whether clients are waited for to grow up.
-    pub(crate) fn has_young(&self) -> bool {
-        !self.young.is_empty() || !self.owed.is_empty()
+    /// Whether there is something to do a second later.
+    pub(crate) fn waits(&self) -> bool {
+        !self.young.is_empty() || !self.owed.is_empty() || self.due.is_some()
     }
 
-    /// Has a descriptor kept; false where that did not work now.
+    /// Has a descriptor kept; false where that did not work now. Where no keeper is there, the next will be told.
     pub(crate) fn keep(&self, key: Key, descriptor: BorrowedFd<'_>) -> bool {
-        self.link.as_ref().is_some_and(|link| link.keep(key, descriptor).is_ok())
+        self.link.as_ref().map_or_else(|| self.due.is_some(), |link| link.keep(key, descriptor).is_ok())
     }
 
     /// Has a descriptor kept that this process needs no more.
@@ -123,8 +168,10 @@ impl Keeping {
 
     /// Lets a descriptor go.
     pub(crate) fn let_go(&mut self, key: Key) {
-        self.owed.push_back(key);
-        self.pay();
+        if self.link.is_some() {
+            self.owed.push_back(key);
+            self.pay();
+        }
     }
 
     /// Tells the keeper what it could not be told before.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -165,12 +165,13 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for the end of a keeper that is gone, so that nothing is left of it.
-    pub(crate) fn bury(self) {
-        if let Some(mut child) = self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    /// Waits for the end of a keeper that is gone, so that nothing is left of it. Tells how it ended, where this daemon
+    /// started it.
+    pub(crate) fn bury(self) -> Option<ExitStatus> {
+        let mut child = self.child?;
+        // One that has ended is not changed by that: how it did stands before its end of the link is closed.
+        let _ = child.kill();
+        child.wait().ok()
     }
 }
 
