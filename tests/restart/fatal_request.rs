@@ -21,9 +21,7 @@ fn with_large_subtree(nodes: usize) -> (Daemon, Client) {
         }
         some.iter().for_each(|_| drop(client.reply().unwrap()));
     }
-    wait::until("the keeper holds the client", || {
-        daemon.keepers().iter().any(|pid| xenstored_tests::process::descriptors(*pid) >= 7)
-    });
+    daemon.await_kept(1);
     (daemon, client)
 }
 

@@ -17,15 +17,6 @@ fn ok(client: &mut Client, op: Op, payload: &[u8]) -> Vec<u8> {
     client.request(op, payload).unwrap_or_else(|error| panic!("{op:?}: {error}"))
 }
 
-/// Waits until the daemon has its clients kept: those that hold state are at once.
-fn keeper_holds(daemon: &Daemon, clients: usize) {
-    // Standard streams, the link, its socket and the listener are there without any client.
-    let most = |pid: &u32| xenstored_tests::process::descriptors(*pid);
-    wait::until("the keeper holds the clients", || {
-        daemon.keepers().iter().map(most).max().is_some_and(|count| count >= clients + 6)
-    });
-}
-
 #[test]
 fn what_was_written_is_there_after_a_kill() {
     let starter = unkept();
@@ -58,7 +49,7 @@ fn a_kept_client_goes_on_with_its_watches_and_transactions() {
     assert_eq!(client.event(), Ok(Event::new("/x", "token")));
     let id = client.start_transaction();
     assert_eq!(client.request_in(id, Op::Write, b"/y\0inside"), Ok(b"OK\0".to_vec()));
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     daemon.restart(&starter);
     assert_eq!(client.request_in(id, Op::Read, b"/y\0"), Ok(b"inside".to_vec()));
     assert_eq!(client.request(Op::Read, b"/y\0"), Err("ENOENT".into()));
@@ -75,7 +66,7 @@ fn half_a_request_is_finished_after_a_kill() {
     let mut daemon = kept().start();
     let mut client = daemon.connect();
     ok(&mut client, Op::Watch, b"/w\0t\0");
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     let mut bytes = Vec::new();
     xenstore_wire::put_message(&mut bytes, Op::Write.number(), 77, 0, b"/half\0whole");
     client.send_raw(&bytes[..21]).unwrap();
@@ -93,7 +84,7 @@ fn a_daemon_that_dies_is_replaced_by_its_keeper() {
     let mut client = daemon.connect();
     ok(&mut client, Op::Watch, b"/w\0t\0");
     ok(&mut client, Op::Write, b"/before\0value");
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     daemon.signal(nix::sys::signal::Signal::SIGKILL);
     daemon.wait();
     assert_eq!(ok(&mut client, Op::Read, b"/before\0"), b"value", "{}", daemon.log());
@@ -105,14 +96,14 @@ fn a_keeper_that_dies_is_replaced_by_its_daemon() {
     let mut daemon = kept().start();
     let mut client = daemon.connect();
     ok(&mut client, Op::Watch, b"/w\0t\0");
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     let first = daemon.keepers();
     for &pid in &first {
         let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
     wait::until("another keeper is there", || daemon.keepers().iter().any(|pid| !first.contains(pid)));
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     daemon.restart(&starter);
     ok(&mut client, Op::Write, b"/w\0after");
 }
@@ -131,7 +122,7 @@ fn a_keeper_that_cannot_begin_is_tried_again_later() {
         daemon.log().contains("the keeper ended at once")
     });
     ok(&mut client, Op::Write, b"/w\0meanwhile");
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     daemon.restart(&starter);
     ok(&mut client, Op::Write, b"/w\0after");
 }
@@ -141,7 +132,7 @@ fn a_client_that_goes_is_let_go() {
     let daemon = kept().start();
     let mut client = daemon.connect();
     ok(&mut client, Op::Watch, b"/w\0t\0");
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     let held = |daemon: &Daemon| daemon.keepers().iter().map(|pid| xenstored_tests::process::descriptors(*pid)).max();
     let with = held(&daemon);
     drop(client);
@@ -163,7 +154,7 @@ fn an_orderly_stop_and_a_start_lose_nothing() {
     let mut client = daemon.connect();
     ok(&mut client, Op::Watch, b"/w\0t\0");
     assert_eq!(client.event(), Ok(Event::new("/w", "t")));
-    keeper_holds(&daemon, 1);
+    daemon.await_kept(1);
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();
     // Nobody answers, and nothing is refused.

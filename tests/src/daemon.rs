@@ -286,6 +286,16 @@ impl Daemon {
         process::keepers(self.dir())
     }
 
+    /// Waits until its keeper holds this many clients: those that have a watch or a transaction are given to it at once.
+    ///
+    /// # Panics
+    /// When it does not come to that.
+    pub fn await_kept(&self, clients: usize) {
+        // Standard streams, the link, its socket, the listener and the daemon's process are there without any client.
+        let holds = |pid: u32| process::descriptors(pid) >= 7 + clients;
+        wait::until("the keeper holds the clients", || self.keepers().into_iter().any(holds));
+    }
+
     fn await_listening(&mut self) {
         let socket = self.socket();
         wait::until("the daemon serves", || {

@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getppid};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{info, warn};
 use xen_ffi::process::{Forked, close_inherited, end, fork};
@@ -69,6 +69,7 @@ impl Compaction {
         token: Token,
     ) -> Result<(), Box<dyn std::error::Error>> {
         let number = journaled.rotate()?;
+        let daemon = getpid();
         match fork()? {
             Forked::Child => {
                 // A copy of a socket would keep its client waiting, and the next daemon from listening. Where the kernel
@@ -76,6 +77,9 @@ impl Compaction {
                 let _ = close_inherited();
                 // Nobody waits for it once the daemon is gone, and the next daemon has its own.
                 let _ = set_pdeathsig(Signal::SIGKILL);
+                if getppid() != daemon {
+                    end(1);
+                }
                 let written = journaled.write_image(&shell(journaled.started()));
                 if let Err(error) = &written {
                     warn!(error = error as &dyn std::error::Error, "the store cannot be written down");

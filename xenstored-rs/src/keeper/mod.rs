@@ -18,6 +18,7 @@
 mod link;
 mod message;
 mod process;
+mod served;
 
 pub(crate) use link::{Kept, Link, LinkError, fetch, spawn};
 pub(crate) use message::Key;

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept
 use tracing::{error, info, warn};
 
 use super::message::{Key, Message, Received, receive, send};
+use super::served::Served;
 
 /// First word of the command line of a keeper.
 pub(crate) const ARGUMENT: &str = "--keeper";
@@ -73,7 +74,7 @@ pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     else {
         return ExitCode::FAILURE;
     };
-    Keeper { link: Some(link), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
+    Keeper { daemon: Some(Served::new(link)), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
     ExitCode::SUCCESS
 }
 
@@ -103,7 +104,7 @@ enum State {
 }
 
 struct Keeper {
-    link: Option<OwnedFd>,
+    daemon: Option<Served>,
     door: OwnedFd,
     held: BTreeMap<Key, OwnedFd>,
     state: State,
@@ -126,14 +127,19 @@ impl Keeper {
             State::Serving | State::Stopping => None,
             State::Orphaned { until, .. } | State::Waiting { until } => Some(until),
         };
-        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        let mut patience = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut waiting = vec![PollFd::new(&self.door, PollFlags::IN)];
-        if let Some(link) = &self.link {
-            waiting.push(PollFd::new(link, PollFlags::IN));
+        let mut gone = false;
+        if let Some(daemon) = &self.daemon {
+            daemon.add_to(&mut waiting);
+            gone = daemon.was_gone();
         }
+        if gone {
+            patience = Some(Duration::ZERO);
+        }
+        let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
         match poll(&mut waiting, timeout.as_ref()) {
-            Ok(0) => return self.overdue(),
+            Ok(0) if !gone => return self.overdue(),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 error!(%error, "the keeper cannot wait");
@@ -142,10 +148,13 @@ impl Keeper {
         }
         // The daemon first, until it has said all: what it has given, and whether it is there, decides what a caller at the
         // door gets.
-        if waiting.get(1).is_some_and(|link| !link.revents().is_empty()) {
+        let happened = |at: usize| waiting.get(at).is_some_and(|waited| !waited.revents().is_empty());
+        if happened(1) {
             return self.listen_to_daemon();
         }
-        if !waiting[0].revents().is_empty() {
+        if gone || happened(2) {
+            self.bereaved();
+        } else if happened(0) {
             self.answer_the_door();
         }
         true
@@ -153,8 +162,8 @@ impl Keeper {
 
     /// Takes one message of the daemon; false where it sends the keeper away.
     fn listen_to_daemon(&mut self) -> bool {
-        let Some(link) = &self.link else { return true };
-        match receive(link) {
+        let Some(daemon) = &self.daemon else { return true };
+        match receive(daemon.link()) {
             Ok(Received::Message(Message::Keep(key), Some(descriptor))) => {
                 self.held.insert(key, descriptor);
             }
@@ -174,7 +183,7 @@ impl Keeper {
 
     /// The daemon is gone.
     fn bereaved(&mut self) {
-        self.link = None;
+        self.daemon = None;
         let now = Instant::now();
         self.state = match self.state {
             State::Stopping => State::Waiting { until: now + self.orders.wait },
@@ -217,7 +226,7 @@ impl Keeper {
     /// Hands everything to a daemon that asks, unless another is there.
     fn answer_the_door(&mut self) {
         let Ok(caller) = accept_with(&self.door, SocketFlags::CLOEXEC) else { return };
-        if self.link.is_some() || !is_of_this_user(&caller) {
+        if self.daemon.is_some() || !is_of_this_user(&caller) {
             return;
         }
         for (&key, descriptor) in &self.held {
@@ -226,7 +235,7 @@ impl Keeper {
             }
         }
         if send(&caller, Message::All, None).is_ok() {
-            self.link = Some(caller);
+            self.daemon = Some(Served::new(caller));
             self.state = State::Serving;
         }
     }
