@@ -4,6 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rstest::rstest;
 use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
 use xenstored_tests::scene::{Scene, write};
 use xenstored_tests::wait;
 
@@ -43,6 +44,22 @@ fn who_comes_while_the_keeper_has_yet_to_hear_of_the_end_gets_what_is_held() {
     assert_eq!(write(&mut guest, "data", b"after"), Ok(b"OK\0".to_vec()), "{}", scene.log());
     assert_eq!(watcher.event().map(|event| event.token), Ok("token".into()), "{}", scene.log());
     assert_eq!(scene.keepers(), [keeper]);
+}
+
+#[rstest]
+#[case::nobody_followed(false)]
+#[case::a_daemon_of_another_kind_followed(true)]
+fn a_keeper_that_gives_up_removes_the_socket_of_its_daemon_and_no_other(#[case] followed: bool) {
+    let mut scene = Scene::with_args(&["--keep", "1"], &[]);
+    let socket = scene.host.socket();
+    scene.stop();
+    assert!(UnixStream::connect(&socket).is_ok(), "it is held");
+    let other = followed.then(|| {
+        fs::remove_file(&socket).unwrap();
+        UnixListener::bind(&socket).unwrap()
+    });
+    wait::until("the keeper gives up", || scene.keepers().is_empty());
+    assert_eq!(fs::exists(&socket).unwrap(), other.is_some());
 }
 
 /// How often the kernel lists the keeper's socket: once, and once more for each who is or waits to be let in.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -74,7 +75,8 @@ pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     else {
         return ExitCode::FAILURE;
     };
-    Keeper { daemon: Some(Served::new(link)), door, held: BTreeMap::new(), state: State::Serving, orders }.keep();
+    Keeper { daemon: Some(Served::new(link)), door, held: BTreeMap::new(), store: None, state: State::Serving, orders }
+        .keep();
     ExitCode::SUCCESS
 }
 
@@ -107,15 +109,23 @@ struct Keeper {
     daemon: Option<Served>,
     door: OwnedFd,
     held: BTreeMap<Key, OwnedFd>,
+    /// What the name of the store's socket was when that was given here.
+    store: Option<(u64, u64, i64, i64)>,
     state: State,
     orders: Orders,
+}
+
+/// What a name stands for, if anything: device, inode, and since when, for a number is soon given again.
+fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    std::fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino(), there.ctime(), there.ctime_nsec()))
 }
 
 impl Keeper {
     fn keep(mut self) {
         while self.turn() {}
-        // Only the socket that is held here: a daemon that started meanwhile has made its own.
-        if self.held.contains_key(&Key::Listener) {
+        // Only the name of the socket that is held here: a daemon that started meanwhile, ours or another, has made its own.
+        if self.held.contains_key(&Key::Listener) && self.store.is_some() && self.store == identity(&self.orders.store)
+        {
             let _ = std::fs::remove_file(&self.orders.store);
         }
         let _ = std::fs::remove_file(&self.orders.socket);
@@ -165,6 +175,9 @@ impl Keeper {
         let Some(daemon) = &self.daemon else { return true };
         match receive(daemon.link()) {
             Ok(Received::Message(Message::Keep(key), Some(descriptor))) => {
+                if key == Key::Listener {
+                    self.store = identity(&self.orders.store);
+                }
                 self.held.insert(key, descriptor);
             }
             Ok(Received::Message(Message::Drop(key), _)) => {
