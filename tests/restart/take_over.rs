@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
 use rstest::rstest;
 use xenstore_wire::Op;
-use xenstored_tests::{Client, Event, Store, our_binary, tools};
+use xenstored_tests::{Client, Event, Setting, Store, our_binary, tools};
 
 /// Has the daemon of a scene executed another program in its place, as `xenstore-control live-update` asks for it.
 fn live_update(scene: &Scene, client: &mut Client, program: &str) {
@@ -72,6 +72,15 @@ fn guests_clients_and_watches_go_on(#[case] store: Store) {
     assert_eq!(dom0.read("/local/domain/3/data"), Err("ENOENT".into()));
     scene.add(60);
     assert_eq!(scene.guest(60).request(Op::GetDomainPath, b"60\0"), Ok(b"/local/domain/60\0".to_vec()));
+}
+
+#[test]
+fn the_settings_of_oxenstored_hold_on() {
+    let scene = Scene::of_with(Store::Ocaml, &[Setting::Nodes(77)], &[1]);
+    let mut dom0 = scene.dom0();
+    live_update(&scene, &mut dom0, our_binary().to_str().unwrap());
+    assert_eq!(ask(&mut dom0, Op::GetQuota, &["nodes"]), Ok(b"77\0".to_vec()), "{}", scene.log());
+    assert_eq!(ask(&mut dom0, Op::GetQuota, &["watches"]), Ok(b"128\0".to_vec()), "of which its file says nothing");
 }
 
 #[test]

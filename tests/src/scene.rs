@@ -44,7 +44,12 @@ impl Scene {
 
     /// A daemon on a host with these domains, introduced; the store is as the daemon makes it.
     pub fn of(store: Store, domids: &[u16]) -> Self {
-        Self::start(store, &[], &[], domids)
+        Self::of_with(store, &[], domids)
+    }
+
+    /// [`Self::of`], with settings of the daemon.
+    pub fn of_with(store: Store, settings: &[Setting], domids: &[u16]) -> Self {
+        Self::start(store, settings, &[], domids)
     }
 
     fn with_homes(self, domids: &[u16]) -> Self {

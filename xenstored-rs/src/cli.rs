@@ -233,7 +233,7 @@ impl Default for Options {
 
 impl Options {
     /// Takes one quota setting; `path-max` is capped.
-    fn set_quota(&mut self, quota: Quota, value: u32) {
+    pub(crate) fn set_quota(&mut self, quota: Quota, value: u32) {
         let mut setting = QuotaSetting { quota, value };
         if quota == Quota::PathMax && value > PATH_MAX_CAP {
             setting.value = PATH_MAX_CAP;

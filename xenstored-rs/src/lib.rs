@@ -17,6 +17,7 @@ mod listener;
 mod live_update;
 pub mod logging;
 pub mod notify;
+mod oxenstored_conf;
 pub mod pid_file;
 mod predecessor;
 pub mod rate_limit;

@@ -19,6 +19,7 @@ use crate::keeping::Orders;
 use crate::listener::{self, SocketFile};
 use crate::logging::{self, LogOptions};
 use crate::notify::Notifier;
+use crate::oxenstored_conf;
 use crate::pid_file::{PidFile, PidFileError};
 use crate::predecessor;
 use crate::rlimits::{self, HostLimits};
@@ -79,7 +80,7 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     if arguments.first().is_some_and(|first| first == keeper::ARGUMENT) {
         return keeper::main(arguments.into_iter().skip(1));
     }
-    let options = match cli::parse(&arguments) {
+    let mut options = match cli::parse(&arguments) {
         Ok(Command::Help) => return print(cli_help::help()),
         Ok(Command::Version) => return print(&cli_help::version()),
         Ok(Command::Nothing) => return ExitCode::SUCCESS,
@@ -88,6 +89,7 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
         Ok(Command::Run(options)) => options,
         Err(error) => return fail(USAGE, &error.to_string()),
     };
+    oxenstored_conf::add_to(&mut options);
     match start(&options, &arguments) {
         Ok(code) => code,
         Err(Stop { status, message }) => {
