@@ -5,7 +5,7 @@
 //! What is kept belongs to the newest snapshot that sees it. When that one closes, it goes to the next older one, or is
 //! dropped where that does not see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::{
     children::Children,
@@ -22,8 +22,18 @@ use versions::Versions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SnapshotId(u64);
 
-/// What is kept of one kind, by its last change; each with about how many bytes it takes.
-type Kept = BTreeMap<(Generation, NodeId), usize>;
+/// What is kept of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    /// Its last change.
+    since: Generation,
+    node: NodeId,
+    /// About how many bytes it takes.
+    bytes: usize,
+}
+
+/// What is kept of one kind; what changed last comes out first.
+type Kept = BinaryHeap<Held>;
 
 /// An open snapshot, and what is kept that it sees and no newer one.
 #[derive(Debug)]
@@ -78,18 +88,9 @@ fn weight_of_removed(nodes: &Nodes, root: NodeId) -> usize {
     weight
 }
 
-/// Takes what changed last after a moment, the latest first; all of it without one.
-fn pop_after(kept: &mut Kept, moment: Option<Generation>) -> Option<((Generation, NodeId), usize)> {
-    let last = kept.last_entry()?;
-    moment.is_none_or(|moment| last.key().0 > moment).then(|| last.remove_entry())
-}
-
-/// Moves all from one to the other, the smaller into the larger.
-fn merge(into: &mut Kept, mut from: Kept) {
-    if into.len() < from.len() {
-        std::mem::swap(into, &mut from);
-    }
-    into.extend(from);
+/// Takes something that changed last after a moment.
+fn pop_after(kept: &mut Kept, moment: Generation) -> Option<Held> {
+    if kept.peek()?.since > moment { kept.pop() } else { None }
 }
 
 impl Snapshot {
@@ -130,38 +131,50 @@ impl Snapshots {
         if self.guests.remove(&id).is_some() {
             self.guest_bytes -= closed.bytes;
         }
-        let mut older = self.open.range_mut(..id).next_back().map(|(_, older)| older);
-        let moment = older.as_ref().map(|older| older.generation);
-        while let Some(((since, node), bytes)) = pop_after(&mut closed.contents, moment) {
+        let Some((_, older)) = self.open.range_mut(..id).next_back() else {
+            return self.drop_all(closed);
+        };
+        let moment = older.generation;
+        while let Some(Held { since, node, bytes }) = pop_after(&mut closed.contents, moment) {
             self.contents.forget(node, since);
             closed.bytes -= bytes;
         }
-        while let Some(((since, node), bytes)) = pop_after(&mut closed.lists, moment) {
+        while let Some(Held { since, node, bytes }) = pop_after(&mut closed.lists, moment) {
             self.lists.forget(node, since);
             closed.bytes -= bytes;
         }
         let mut unseen = Vec::new();
-        while let Some(((_, root), bytes)) = pop_after(&mut closed.removed, moment) {
+        while let Some(Held { node: root, bytes, .. }) = pop_after(&mut closed.removed, moment) {
             // It may have been there then, as it was before another change.
-            match moment.and_then(|moment| self.contents.at(root, moment)) {
-                Some((since, _)) => _ = closed.removed.insert((since, root), bytes),
-                None => {
-                    closed.bytes -= bytes;
-                    unseen.push(root);
-                }
+            if let Some((since, _)) = self.contents.at(root, moment) {
+                closed.removed.push(Held { since, node: root, bytes });
+            } else {
+                closed.bytes -= bytes;
+                unseen.push(root);
             }
         }
-        if let Some(older) = &mut older {
-            older.bytes += closed.bytes;
-            self.bytes += closed.bytes;
-            if older.guest.is_some() {
-                self.guest_bytes += closed.bytes;
-            }
-            merge(&mut older.contents, closed.contents);
-            merge(&mut older.lists, closed.lists);
-            merge(&mut older.removed, closed.removed);
+        // The smaller goes into the larger.
+        older.contents.append(&mut closed.contents);
+        older.lists.append(&mut closed.lists);
+        older.removed.append(&mut closed.removed);
+        older.bytes += closed.bytes;
+        self.bytes += closed.bytes;
+        if older.guest.is_some() {
+            self.guest_bytes += closed.bytes;
         }
         unseen
+    }
+
+    /// Drops what the oldest snapshot kept, which is closed.
+    fn drop_all(&mut self, closed: Snapshot) -> Vec<NodeId> {
+        if self.open.is_empty() {
+            self.contents.clear();
+            self.lists.clear();
+        } else {
+            closed.contents.into_iter().for_each(|held| self.contents.forget(held.node, held.since));
+            closed.lists.into_iter().for_each(|held| self.lists.forget(held.node, held.since));
+        }
+        closed.removed.into_sorted_vec().into_iter().map(|held| held.node).collect()
     }
 
     /// Whether no snapshot is open.
@@ -191,7 +204,7 @@ impl Snapshots {
         if self.newest_sees(since) {
             let bytes = weight_of_content(&node.content);
             self.contents.add(id, since, node.content.clone());
-            self.newest(bytes).into_iter().for_each(|newest| _ = newest.contents.insert((since, id), bytes));
+            self.newest(bytes).into_iter().for_each(|newest| newest.contents.push(Held { since, node: id, bytes }));
         }
     }
 
@@ -201,7 +214,7 @@ impl Snapshots {
         if self.newest_sees(since) {
             let bytes = weight_of_list(&node.children);
             self.lists.add(id, since, node.children.clone());
-            self.newest(bytes).into_iter().for_each(|newest| _ = newest.lists.insert((since, id), bytes));
+            self.newest(bytes).into_iter().for_each(|newest| newest.lists.push(Held { since, node: id, bytes }));
         }
     }
 
@@ -219,7 +232,7 @@ impl Snapshots {
         };
         let Some(since) = seen else { return Some(root) };
         let bytes = weight_of_removed(nodes, root);
-        self.newest(bytes).into_iter().for_each(|newest| _ = newest.removed.insert((since, root), bytes));
+        self.newest(bytes).into_iter().for_each(|newest| newest.removed.push(Held { since, node: root, bytes }));
         None
     }
 
@@ -258,7 +271,7 @@ impl Snapshots {
 mod tests {
     use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, proptest};
 
-    use super::{Kept, Snapshots, versions::COMPARED, weight_of_content, weight_of_list, weight_of_removed};
+    use super::{Held, Kept, Snapshots, versions::COMPARED, weight_of_content, weight_of_list, weight_of_removed};
 
     use crate::{
         id::{ConnId, DomId, TxId},
@@ -311,19 +324,19 @@ mod tests {
         let (mut kept, mut all, mut of_guests) = ((0, 0), 0, 0);
         for (id, snapshot) in open {
             for held in [&snapshot.contents, &snapshot.lists, &snapshot.removed] {
-                prop_assert_eq!(held.keys().find(|(since, _)| !snapshot.sees(*since)), None);
+                prop_assert_eq!(held.iter().find(|held| !snapshot.sees(held.since)), None);
             }
             kept = (kept.0 + snapshot.contents.len(), kept.1 + snapshot.lists.len());
-            for (&(since, node), &bytes) in &snapshot.contents {
+            for &Held { since, node, bytes } in &snapshot.contents {
                 prop_assert_eq!(Some(bytes), contents.at(node, since).map(|(_, content)| weight_of_content(content)));
             }
-            for (&(since, node), &bytes) in &snapshot.lists {
+            for &Held { since, node, bytes } in &snapshot.lists {
                 prop_assert_eq!(Some(bytes), lists.at(node, since).map(|(_, list)| weight_of_list(list)));
             }
-            for (&(_, root), &bytes) in &snapshot.removed {
+            for &Held { node: root, bytes, .. } in &snapshot.removed {
                 prop_assert_eq!(bytes, weight_of_removed(&store.nodes, root));
             }
-            let sum = |kept: &Kept| kept.values().sum::<usize>();
+            let sum = |kept: &Kept| kept.iter().map(|held| held.bytes).sum::<usize>();
             prop_assert_eq!(snapshot.bytes, sum(&snapshot.contents) + sum(&snapshot.lists) + sum(&snapshot.removed));
             prop_assert_eq!(guests.get(id), snapshot.guest.as_ref());
             all += snapshot.bytes;

@@ -1,6 +1,6 @@
 //! Open snapshots in an image.
 
-use super::{Snapshot, SnapshotId, Snapshots, weight_of_content, weight_of_list, weight_of_removed};
+use super::{Held, Kept, Snapshot, SnapshotId, Snapshots, weight_of_content, weight_of_list, weight_of_removed};
 use crate::{
     children::Children,
     image::{ImageError, Reader, Stored, Tag, Writer},
@@ -18,6 +18,11 @@ impl Stored for SnapshotId {
     }
 }
 
+/// What is kept, in an order that depends on nothing else.
+fn in_order(kept: &Kept) -> Vec<Held> {
+    kept.clone().into_sorted_vec()
+}
+
 impl Snapshots {
     /// Writes all open snapshots, each with the versions that belong to it.
     pub(crate) fn save(&self, nodes: &Nodes, out: &mut Writer<'_>) {
@@ -33,14 +38,14 @@ impl Snapshots {
                 snapshot;
             generation.save(out);
             out.count(own_contents.len());
-            for &(since, node) in own_contents.keys() {
+            for Held { since, node, .. } in in_order(own_contents) {
                 out.record();
                 node.save(out);
                 contents.at(node, since).expect("what belongs to a snapshot is there").1.save(out);
             }
             out.record();
             out.count(own_lists.len());
-            for &(since, node) in own_lists.keys() {
+            for Held { since, node, .. } in in_order(own_lists) {
                 out.record();
                 node.save(out);
                 since.save(out);
@@ -49,7 +54,7 @@ impl Snapshots {
             }
             out.record();
             out.count(removed.len());
-            for (_, root) in removed.keys() {
+            for Held { node: root, .. } in in_order(removed) {
                 out.record();
                 root.save(out);
             }
@@ -78,8 +83,9 @@ impl Snapshots {
             input.record()?;
             let node = nodes.known(input)?;
             let content: Content = input.get()?;
-            snapshot.contents.insert((content.generation, node), weight_of_content(&content));
-            self.contents.add(node, content.generation, content);
+            let since = content.generation;
+            snapshot.contents.push(Held { since, node, bytes: weight_of_content(&content) });
+            self.contents.add(node, since, content);
         }
         input.record()?;
         let count: usize = input.get()?;
@@ -88,7 +94,7 @@ impl Snapshots {
             let node = nodes.known(input)?;
             let since = input.get()?;
             let children = Children::restore_kept(input, nodes, &nodes.get(node).children)?;
-            snapshot.lists.insert((since, node), weight_of_list(&children));
+            snapshot.lists.push(Held { since, node, bytes: weight_of_list(&children) });
             self.lists.add(node, since, children);
         }
         input.record()?;
@@ -99,10 +105,10 @@ impl Snapshots {
             let last = nodes.get(root).content.generation;
             let earlier = self.contents.at(root, snapshot.generation).map(|(since, _)| since);
             let since = if snapshot.sees(last) { last } else { earlier.unwrap_or(last) };
-            snapshot.removed.insert((since, root), weight_of_removed(nodes, root));
+            snapshot.removed.push(Held { since, node: root, bytes: weight_of_removed(nodes, root) });
         }
         let kept = [&snapshot.contents, &snapshot.lists, &snapshot.removed];
-        snapshot.bytes = kept.into_iter().flat_map(|kept| kept.values()).sum();
+        snapshot.bytes = kept.into_iter().flatten().map(|held| held.bytes).sum();
         Ok(snapshot)
     }
 

@@ -59,6 +59,11 @@ impl<T> Versions<T> {
         self.0.range(of_node).next_back().map(|(name, version)| (name.since, version))
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Number of versions.
     pub(super) fn len(&self) -> usize {
         self.0.len()
