@@ -68,6 +68,7 @@ int main(int argc, char **argv)
     }
     tell_number("failures", failures);
     tell_number("parts of the library left", lines("/proc/self/maps", "libxenstore"));
-    tell_answer("mappings are as before", maps == lines("/proc/self/maps", "-"));
+    /* malloc() and threads leave some or other behind, but not in each round. */
+    tell_answer("mappings pile up", lines("/proc/self/maps", "-") > maps + rounds / 10);
     return 0;
 }

@@ -1,8 +1,10 @@
 //! The thread that receives while nobody else does, so that events are taken from the daemon as they come.
 //!
 //! It sleeps on a bell: an epoll descriptor that bytes ring only while the seat is free. A thread that makes a request
-//! silences it for that time and receives its answer itself, so that no request costs a change of threads.
+//! silences it for that time and receives its answer itself, so that no request costs a change of threads. Where nothing
+//! but events has come for some time, it keeps the seat and waits for bytes themselves, which spares the bell.
 
+use super::state::State;
 use super::{Descriptors, Noted, Shared, Sink};
 use crate::platform::{Monitor, Platform};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -114,7 +116,7 @@ pub(super) fn run<P: Platform, S: Sink>(shared: &Arc<Shared<P, S>>, bell: &Bell)
         if let Some(inbox) = state.take_seat_by_bell() {
             let transport = Arc::clone(&state.transport);
             drop(state);
-            shared.receive_once(inbox, &*transport, Some(past));
+            shared.receive(inbox, &*transport, Some(past), State::is_undisturbed);
         }
     }
 }

@@ -397,7 +397,7 @@ impl<P: Platform, S: Sink> Shared<P, S> {
             {
                 let transport = Arc::clone(&state.transport);
                 drop(state);
-                self.receive_once(inbox, &*transport, until);
+                self.receive(inbox, &*transport, until, |_| false);
                 state = self.state.lock();
             } else {
                 state.followers += 1;
@@ -407,23 +407,36 @@ impl<P: Platform, S: Sink> Shared<P, S> {
         }
     }
 
-    /// Receives once, in the seat, and leaves it.
-    pub(super) fn receive_once(&self, mut inbox: Inbox, transport: &dyn Transport, until: Option<Instant>) {
+    /// Receives once, in the seat, and again without an end as long as it may `stay` there; then leaves it.
+    pub(super) fn receive(
+        &self,
+        mut inbox: Inbox,
+        transport: &dyn Transport,
+        mut until: Option<Instant>,
+        stay: impl Fn(&State<P, S>) -> bool,
+    ) {
         let epoch = inbox.epoch;
-        let mut end = inbox.fill(transport, until).err();
-        let mut state = self.state.lock();
-        while end.is_none() {
-            match inbox.next_message() {
-                Ok(Some(message)) => end = state.deliver(epoch, &message).err(),
-                Ok(None) => break,
-                Err(cause) => end = Some(cause),
+        loop {
+            let mut end = inbox.fill(transport, until).err();
+            let mut state = self.state.lock();
+            while end.is_none() {
+                match inbox.next_message() {
+                    Ok(Some(message)) => end = state.deliver(epoch, &message).err(),
+                    Ok(None) => break,
+                    Err(cause) => end = Some(cause),
+                }
             }
+            if end.is_none() && stay(&state) {
+                until = None;
+                continue;
+            }
+            if let Some(cause) = end {
+                state.break_off(epoch, cause);
+            }
+            state.leave_seat(inbox);
+            self.wake_followers(state);
+            return;
         }
-        if let Some(cause) = end {
-            state.break_off(epoch, cause);
-        }
-        state.leave_seat(inbox);
-        self.wake_followers(state);
     }
 
     /// Lets go of the lock and wakes whoever waits for something to arrive or for the seat.

@@ -10,6 +10,9 @@ use crate::transport::Transport;
 use std::sync::Arc;
 use xenstore_wire::{Message, Op};
 
+/// Answers to the bell in a row after which nobody but the background reader is expected.
+const UNDISTURBED: u32 = 8;
+
 /// Where the answer to a request is to go.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -54,6 +57,8 @@ pub(super) struct State<P: Platform, S> {
     bell: Option<Arc<Bell>>,
     /// Whether arriving bytes ring that bell.
     armed: bool,
+    /// How often the bell was answered since another thread last wanted the seat.
+    undisturbed: u32,
 }
 
 impl<P: Platform, S: Sink> State<P, S> {
@@ -74,6 +79,7 @@ impl<P: Platform, S: Sink> State<P, S> {
             inbox: Some(Inbox::new(0)),
             bell: None,
             armed: false,
+            undisturbed: 0,
         }
     }
 
@@ -143,6 +149,7 @@ impl<P: Platform, S: Sink> State<P, S> {
 
     /// Takes the seat if it is free; from then on arriving bytes ring no bell.
     pub(super) fn take_seat(&mut self) -> Option<Inbox> {
+        self.undisturbed = 0;
         let inbox = self.inbox.take()?;
         if self.armed
             && let Some(bell) = &self.bell
@@ -155,7 +162,14 @@ impl<P: Platform, S: Sink> State<P, S> {
 
     /// Takes the seat for the background reader, whom the bell has just woken.
     pub(super) fn take_seat_by_bell(&mut self) -> Option<Inbox> {
+        self.undisturbed = self.undisturbed.saturating_add(1);
         self.inbox.take()
+    }
+
+    /// Whether the background reader may as well keep the seat and wait in the transport itself: events alone came for
+    /// some time, and whoever comes now can end that waiting, or has an answer to wait for.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        self.undisturbed >= UNDISTURBED && self.followers == 0 && !self.stopping && self.transport.takes_batches()
     }
 
     /// Gives the seat back. Followers have to be woken, so that one of them takes it.

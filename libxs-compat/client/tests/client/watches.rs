@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use xenstore_client::{Error, Features, Nodes, WatchOptions, XsError};
 use xenstore_wire::Op;
-use xenstored_tests::Scripted;
+use xenstored_tests::{Line, Scripted, wait};
 
 #[test]
 fn a_watch_yields_its_path_first_and_then_each_change() {
@@ -187,6 +187,48 @@ fn events_are_taken_from_the_daemon_while_nobody_waits() {
     for n in 0..40_000 {
         assert_eq!(watch.wait().unwrap().path_text(), format!("/a/{n}"));
     }
+}
+
+/// Events that nobody waits for inside a call are received by the client's own thread, after some time without looking
+/// for others. Whoever comes then gets his answer all the same, or the end of his time.
+#[test]
+fn those_who_come_after_many_events_are_served() {
+    let server = Scripted::start();
+    let client = open(&server.socket());
+    let daemon = thread::spawn(move || {
+        let mut line = server.accept();
+        line.expect_ok(Op::Watch);
+        line
+    });
+    let watch = client.watch("/a").unwrap();
+    let mut line = daemon.join().unwrap();
+    let storm = |line: &mut Line, from: u32| {
+        for n in from..from + 50 {
+            line.event(&format!("/a/{n}"), "watch-1");
+            let event = wait::until_some("an event", || watch.try_next().unwrap());
+            assert_eq!(event.path_text(), format!("/a/{n}"));
+        }
+    };
+    storm(&mut line, 0);
+    assert_eq!(watch.wait_for(Duration::from_millis(10)), Err(Error::TimedOut));
+    storm(&mut line, 50);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| client.read("/a"));
+        let (request, _) = line.request();
+        line.event("/a/x", "watch-1");
+        line.reply(&request, b"value");
+        assert_eq!(reading.join().unwrap().unwrap(), b"value");
+    });
+    assert_eq!(watch.wait().unwrap().path(), b"/a/x");
+    storm(&mut line, 100);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| watch.wait());
+        line.event("/a/y", "watch-1");
+        assert_eq!(waiting.join().unwrap().unwrap().path(), b"/a/y");
+    });
+    storm(&mut line, 150);
+    drop(line);
+    wait::until("the end is known", || watch.try_next() == Err(Error::Closed));
 }
 
 #[test]
