@@ -1,5 +1,7 @@
 //! Domain 0 as Debian sets it up: the daemon at its usual place, the consoles' daemon, and Debian's tools.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,12 +22,16 @@ pub(crate) struct Dom0 {
 impl Dom0 {
     /// The daemon only. It need not answer yet.
     pub(crate) fn begin() -> Self {
-        let log = File::create(LOG).expect("a file");
-        let out = log.try_clone().expect("a second handle of the log");
-        let mut command = Command::new(our_binary());
-        command.args(["-N", "--pid-file", "/var/run/xenstored.pid"]).env_remove("XENSTORED_RUNDIR");
-        let daemon = command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().expect("the daemon starts");
-        Self { daemon, consoles: None }
+        let _ = fs::remove_file(LOG);
+        Self { daemon: spawn_daemon(), consoles: None }
+    }
+
+    /// Ends the daemon by a signal, while all else goes on, and starts the next one.
+    pub(crate) fn replace_daemon(&mut self, by: Signal) {
+        self.signal(by);
+        self.daemon.wait().expect("a child can be waited for");
+        self.daemon = spawn_daemon();
+        self.await_answer();
     }
 
     /// All that `xl` needs.
@@ -65,9 +71,12 @@ impl Dom0 {
             let _ = consoles.kill();
             let _ = consoles.wait();
         }
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.daemon.id()).expect("a pid fits"));
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        self.signal(Signal::SIGTERM);
         let _ = self.daemon.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(i32::try_from(self.daemon.id()).expect("a pid fits")), signal);
     }
 }
 
@@ -80,6 +89,14 @@ impl Drop for Dom0 {
         }
         self.end();
     }
+}
+
+fn spawn_daemon() -> Child {
+    let log = File::options().append(true).create(true).open(LOG).expect("a file");
+    let out = log.try_clone().expect("a second handle of the log");
+    let mut command = Command::new(our_binary());
+    command.args(["-N", "--pid-file", "/var/run/xenstored.pid"]).env_remove("XENSTORED_RUNDIR");
+    command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().expect("the daemon starts")
 }
 
 /// Destroys what a test that failed has left.

@@ -1,6 +1,7 @@
 //! Guests that `xl` creates, whose kernel leads a conversation of its own.
 
 use crate::dom0::{Dom0, run, xl};
+use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::fs;
 use std::time::Duration;
@@ -145,6 +146,32 @@ fn two_guests_meet_in_the_store() {
     for name in ["one", "two"] {
         let old = domid(name).unwrap();
         xl(&["destroy", name]);
+        await_end(&mut client, name, old);
+    }
+}
+
+#[rstest]
+fn guests_outlive_the_daemon_and_their_deaths_are_noticed(#[values(Signal::SIGKILL, Signal::SIGTERM)] by: Signal) {
+    let mut dom0 = Dom0::start();
+    let mut client = dom0.connect();
+    xl(&["create", "-q", &configuration("one", "pv", "")]);
+    xl(&["create", "-q", &configuration("two", "pvh", "")]);
+    let guests = [("one", "pv"), ("two", "pvh")].map(|(name, kind)| (name, await_hello(&mut client, name, kind)));
+    for round in 1..=3 {
+        // Their kernels wait for an event of the watch on their commands.
+        dom0.replace_daemon(by);
+        client = dom0.connect();
+        for (name, domid) in guests {
+            let word = format!("{name} in round {round}");
+            command(&mut client, domid, &format!("echo {word}"), &word);
+            command(&mut client, domid, "count 20", "20");
+        }
+    }
+    let mut watcher = dom0.connect();
+    watcher.watch("@releaseDomain", "gone");
+    for (name, old) in guests {
+        xl(&["destroy", name]);
+        assert_eq!(watcher.event(), Ok(Event::new("@releaseDomain", "gone")), "{name}");
         await_end(&mut client, name, old);
     }
 }
