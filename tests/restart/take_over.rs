@@ -163,6 +163,35 @@ fn an_open_transaction_holds_up_the_c_daemon_until_it_is_forced() {
     assert_eq!(guest.request_in(id, Op::Write, b"a\x001"), Err("ENOENT".into()));
 }
 
+#[rstest]
+#[case::another_takes_over(false)]
+#[case::the_update_is_given_up(true)]
+fn while_open_transactions_are_waited_for_new_ones_wait_too(#[case] given_up: bool) {
+    let scene = Scene::with_args(&["--keep", "5"], &[1, 2]);
+    let (mut dom0, mut open, mut new) = (scene.dom0(), scene.guest(1), scene.guest(2));
+    let id = open.start_transaction();
+    open.request_in(id, Op::Write, b"a\x001").unwrap();
+    let mut say = |words: &[&str]| {
+        let reply = ask(&mut dom0, Op::Control, words).unwrap();
+        String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
+    };
+    assert_eq!(say(&["live-update", "-f", &format!("{}/xenstored", tools::XEN_BIN)]), "OK");
+    assert_eq!(say(&["live-update", "-s", "-t", "600"]), "BUSY");
+    let waits = new.send(Op::TransactionStart.number(), 0, b"\0").unwrap();
+    assert_ne!(open.start_transaction(), id, "who has one may open another");
+    assert_eq!(say(&["live-update", "-s", "-t", "600"]), "BUSY");
+    // It would have been answered before that.
+    assert!(!new.has_arrived());
+    if given_up {
+        assert_eq!(say(&["live-update", "-a"]), "OK");
+    } else {
+        open.request_in(0, Op::ResetWatches, b"\0").unwrap();
+        assert_eq!(say(&["live-update", "-s", "-t", "600"]), "OK");
+    }
+    let started = new.reply().unwrap();
+    assert_eq!((started.header.req_id, started.error()), (waits, None), "{}", scene.log());
+}
+
 #[test]
 fn a_new_program_that_cannot_go_on_changes_nothing() {
     let mut scene = Scene::with_args(&["--keep", "5"], &[1]);

@@ -389,6 +389,7 @@ impl EventLoop {
                         }
                     }
                     self.keep_grown();
+                    self.let_transactions_go();
                 }
                 KEEPER => self.keeper_ended(),
                 COMPACTION => self.compaction.ended(&mut self.engine, self.poll.registry(), clock::now()),

@@ -18,6 +18,9 @@ use xenstore_wire::XsError;
 /// How long to wait for open transactions if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long after that somebody may take to ask for the last time.
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
+
 /// A text that every help of ours has, and no other's.
 const OURS: &str = "xenstored-rs";
 
@@ -33,6 +36,8 @@ struct Session {
     arguments: Option<Vec<OsString>>,
     /// When it was first asked to start.
     started: Option<Duration>,
+    /// Until when new transactions wait for that, should nobody ask any more.
+    held_until: Duration,
 }
 
 /// Live updates of this daemon.
@@ -99,7 +104,8 @@ impl LiveUpdate {
                     return text(wrong);
                 }
                 self.has_happened = false;
-                self.session = Some(Session { conn, life, program, arguments: None, started: None });
+                self.session =
+                    Some(Session { conn, life, program, arguments: None, started: None, held_until: Duration::ZERO });
                 ok()
             }
             (b"-c", words) if own && !words.is_empty() => {
@@ -138,9 +144,16 @@ impl LiveUpdate {
             }
         }
         let waited = now.saturating_sub(*session.started.get_or_insert(now));
+        session.held_until = now + ASKED_AGAIN + patience.saturating_sub(waited);
         let (program, arguments) = (session.program.clone(), session.arguments.clone());
         // Every daemon reads version 1.
         Step::Start(Plan { program, arguments, version: version.unwrap_or(1), force, waited, patience })
+    }
+
+    /// Whether new transactions still wait, so that the open ones come to an end.
+    pub(crate) fn holds(&self, now: Duration, alive: impl Fn(ConnId, u64) -> bool) -> bool {
+        let session = self.session.as_ref().filter(|session| alive(session.conn, session.life));
+        session.is_some_and(|session| now < session.held_until)
     }
 
     /// Ends the session: the update failed, or is given up.

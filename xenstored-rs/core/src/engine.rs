@@ -102,6 +102,8 @@ pub struct Engine {
     waiting: Vec<(ConnId, u64)>,
     /// Something that requests wait for is over.
     pub(crate) wake: bool,
+    /// TRANSACTION_START of connections that have no transaction open waits.
+    holding: bool,
     tracing: bool,
     /// Alterations so far.
     pub(crate) alterations: u64,
@@ -151,6 +153,7 @@ impl Engine {
             earlier_most: EARLIER_MOST,
             waiting: Vec::new(),
             wake: false,
+            holding: false,
             tracing: false,
             alterations: 0,
             kept: 0,
@@ -272,6 +275,23 @@ impl Engine {
                 self.settle(conn);
             }
         }
+    }
+
+    /// Has TRANSACTION_START wait from now on, or go on again: before a daemon is executed in this one's place that does
+    /// not know open transactions, so that they come to an end. A connection that has one open may open others, since it
+    /// may need them to end it.
+    pub fn hold_transactions(&mut self, on: bool) {
+        if self.holding != on {
+            self.holding = on;
+            self.wake |= !on;
+            self.altered();
+        }
+    }
+
+    /// Whether TRANSACTION_START waits.
+    #[must_use]
+    pub fn holds_transactions(&self) -> bool {
+        self.holding
     }
 
     /// Whether bytes of this connection should be read now: false while it has requests waiting.

@@ -49,6 +49,21 @@ impl EventLoop {
         };
         let answer = answer.map(|text| text.bytes().chain([0]).collect());
         self.engine.answer(conn, answer);
+        self.let_transactions_go();
+    }
+
+    /// Lets new transactions go on that nobody waits for any more.
+    pub(super) fn let_transactions_go(&mut self) {
+        let engine = &self.engine;
+        if !engine.holds_transactions() {
+            return;
+        }
+        let alive = |conn, life| engine.life(conn) == Some(life);
+        if self.update.holds(clock::now(), alive) {
+            self.ticker.wind();
+        } else {
+            self.engine.hold_transactions(false);
+        }
     }
 
     /// Executes another daemon. Returns only where that is not done, with what is to be said of it.
@@ -76,6 +91,7 @@ impl EventLoop {
             return None;
         }
         if plan.waited < plan.patience {
+            self.engine.hold_transactions(true);
             return Some("BUSY".to_owned());
         }
         if plan.force {

@@ -119,6 +119,8 @@ impl Journaled {
     pub(crate) fn follow(&mut self, before: &Config) {
         self.record_settings();
         self.engine.reconfigure(before, &self.started);
+        // Who waited for them is gone.
+        self.hold_transactions(false);
     }
 
     fn record_settings(&mut self) {
@@ -428,6 +430,15 @@ impl Journaled {
     pub(crate) fn reconnect(&mut self, conn: ConnId) -> bool {
         self.record(Some(conn), &Record::Reconnected);
         self.engine.reconnect(conn)
+    }
+
+    /// As [`Engine::hold_transactions`].
+    pub(crate) fn hold_transactions(&mut self, on: bool) {
+        if self.engine.holds_transactions() != on {
+            self.record(None, &Record::Hold(on));
+            self.turn.continues = true;
+            self.engine.hold_transactions(on);
+        }
     }
 
     /// As [`Engine::ring_failed`].

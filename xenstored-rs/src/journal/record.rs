@@ -86,6 +86,8 @@ pub(crate) enum Record<'a> {
     Started(&'a [u8]),
     /// No call: a guest is reached in another way from now on, and its ring stands so.
     Rebound(Reach, RingPosition),
+    /// TRANSACTION_START waits from now on, or goes on.
+    Hold(bool),
     /// No call: the daemon's own ports.
     Host(HostPorts),
 }
@@ -112,6 +114,8 @@ mod kind {
     pub(super) const BEGAN: u16 = 18;
     pub(super) const RECONNECTED: u16 = 19;
     pub(super) const STARTED: u16 = 20;
+    pub(super) const HELD: u16 = 21;
+    pub(super) const LET_GO: u16 = 22;
 }
 
 /// The connection of records that are about none.
@@ -168,6 +172,8 @@ impl<'a> Record<'a> {
             }
             Self::RingFailed => (kind::RING_FAILED, none),
             Self::Reconnected => (kind::RECONNECTED, none),
+            Self::Hold(true) => (kind::HELD, none),
+            Self::Hold(false) => (kind::LET_GO, none),
             Self::Began(image) => (kind::BEGAN, image),
             Self::Started(settings) => (kind::STARTED, settings),
             Self::Rebound(reach, at) => {
@@ -216,6 +222,8 @@ impl<'a> Record<'a> {
             kind::GONE => Self::Domains(DomainEvent::Gone(domids(payload)?)),
             kind::RING_FAILED => empty(Self::RingFailed)?,
             kind::RECONNECTED => empty(Self::Reconnected)?,
+            kind::HELD => empty(Self::Hold(true))?,
+            kind::LET_GO => empty(Self::Hold(false))?,
             kind::BEGAN => Self::Began(payload),
             kind::STARTED => Self::Started(payload),
             kind::REBOUND => {
@@ -333,6 +341,8 @@ mod tests {
             Record::Domains(DomainEvent::Gone(many)),
             Record::RingFailed,
             Record::Reconnected,
+            Record::Hold(true),
+            Record::Hold(false),
             Record::Began(b"image"),
             Record::Started(b"nodes 3\n"),
             Record::Rebound(reach(None), at),

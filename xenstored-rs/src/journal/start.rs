@@ -194,6 +194,8 @@ fn describe(written: &Written<'_>) -> String {
         Some(Record::Domains(DomainEvent::Appeared(domid))) => format!("domain {domid} is there"),
         Some(Record::Domains(DomainEvent::ShutDown(domids))) => format!("domains shut down: {domids:?}"),
         Some(Record::Domains(DomainEvent::Gone(domids))) => format!("domains gone: {domids:?}"),
+        Some(Record::Hold(true)) => "new transactions wait".into(),
+        Some(Record::Hold(false)) => "new transactions wait no more".into(),
         Some(Record::Reconnected) => "asks for a new connection".into(),
         Some(Record::RingFailed) => "the ring is bad".into(),
         Some(Record::Began(image)) => format!("a fresh store, {} bytes", image.len()),

@@ -103,6 +103,7 @@ impl ShellState {
                     self.positions.insert(conn, RingPosition::default());
                 }
             }
+            Record::Hold(on) => engine.hold_transactions(on),
             Record::Started(settings) => {
                 let now = settings::decode(settings).ok_or("settings that are none")?;
                 engine.reconfigure(&self.started, &now);

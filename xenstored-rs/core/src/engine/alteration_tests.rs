@@ -191,3 +191,29 @@ fn connections_are_let_in_again_whatever_is_held() {
     assert_eq!(world.call(more, Op::Read, 0, b"/\0"), Ok(Vec::new()));
     assert_eq!(world.engine.open_socket(), Ok(conn), "the lowest free number");
 }
+
+#[test]
+fn transactions_wait_while_they_are_held() {
+    let mut world = World::new();
+    let (one, other) = (world.socket(), world.socket());
+    let open = world.start(one);
+    assert!(altered(&mut world, |world| world.engine.hold_transactions(true)));
+    assert!(!altered(&mut world, |world| world.engine.hold_transactions(true)));
+    world.send(other, Op::TransactionStart, 0, b"\0");
+    world.send(other, Op::Read, 0, b"/\0");
+    assert_eq!(world.take(other), []);
+    assert!(!world.engine.wants_input(other) && !world.engine.has_work());
+    let second = world.start(one);
+    for id in [open, second] {
+        assert_eq!(world.call(one, Op::TransactionEnd, id, b"T\0"), Ok(b"OK\0".to_vec()));
+    }
+    world.send(one, Op::TransactionStart, 0, b"\0");
+    assert_eq!(world.take(one), [], "it has none any more");
+    world.engine.close(one);
+    world.engine.hold_transactions(false);
+    assert!(world.engine.has_work());
+    world.engine.step(Time::default());
+    let got = world.take(other);
+    assert!(matches!(&got[..], [Got::Reply(..), Got::Reply(..)]), "{got:?}");
+    assert_eq!(world.engine.open_transactions().len(), 1);
+}

@@ -70,6 +70,7 @@ impl Engine {
             earlier_most: _,
             waiting,
             wake,
+            holding,
             // Only how much it grows counts.
             told: _,
             // The shell's own.
@@ -95,6 +96,7 @@ impl Engine {
         piece.save(out);
         waiting.save(out);
         wake.save(out);
+        holding.save(out);
         domains.save(out);
         store.save(out);
         save_connections(connections, store, out);
@@ -133,6 +135,7 @@ impl Engine {
         }
         engine.waiting = input.get()?;
         engine.wake = input.get()?;
+        engine.holding = input.get()?;
         engine.domains = Domains::restore(input, &engine.config)?;
         engine.store = Store::restore(input)?;
         engine.connections = restore_connections(input, &engine.store)?;

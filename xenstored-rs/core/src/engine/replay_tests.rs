@@ -34,6 +34,7 @@ enum Call {
     Piece(usize),
     Limit(Quota, u32),
     Refuse(u64),
+    Hold(bool),
     Image,
 }
 
@@ -100,6 +101,7 @@ fn call() -> BoxedStrategy<Call> {
         1 => (select(vec![Quota::Outstanding, Quota::Memory, Quota::Transactions]), select(vec![2u32, 300, 0]))
             .prop_map(|(quota, value)| Call::Limit(quota, value)),
         1 => (1u64..4).prop_map(Call::Refuse),
+        1 => any::<bool>().prop_map(Call::Hold),
         4 => Just(Call::Image),
     ]
     .boxed()
@@ -171,6 +173,7 @@ impl Pair {
             Call::Piece(piece) => self.both(|engine| engine.piece = piece)?,
             Call::Limit(quota, value) => self.both(|engine| engine.domains.limits.set(Limit::Hard(quota), value))?,
             Call::Refuse(more) => self.both(|engine| engine.refuse(engine.executed() + more))?,
+            Call::Hold(on) => self.both(|engine| engine.hold_transactions(on))?,
             Call::Image => {
                 let before = image(&self.engines[0]);
                 let restored = Engine::restore(&before).map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -296,6 +299,7 @@ fn seen(engine: &Engine) -> impl Iterator<Item = &'static str> {
         ("waiting", !engine.waiting.is_empty()),
         ("endings", engine.has_endings()),
         ("earlier states", engine.store.snapshots.kept() > 0),
+        ("held transactions", engine.holding && !engine.waiting.is_empty()),
         ("several transactions", transactions().count() > 1),
         ("changes in a transaction", transactions().any(|transaction| !transaction.is_read_only())),
         ("begun again", transactions().any(|transaction| transaction.outdated && transaction.is_read_only())),
@@ -341,5 +345,5 @@ fn an_engine_that_was_restored_goes_on_as_the_one_that_was_saved() {
     });
     result.unwrap_or_else(|wrong| panic!("{wrong}"));
     let images: BTreeMap<&str, u32> = images.into_inner();
-    assert!(images.len() == 22 && images.values().all(|&count| count > 3), "images hardly held some: {images:?}");
+    assert!(images.len() == 23 && images.values().all(|&count| count > 3), "images hardly held some: {images:?}");
 }

@@ -2,7 +2,7 @@
 
 use xenstore_wire::{XsError, payload};
 
-use super::{Outcome, Request, edit::hit, ok};
+use super::{Failure, Outcome, Request, edit::hit, ok};
 use crate::{
     decimal,
     effect::Trace,
@@ -17,7 +17,12 @@ pub(super) fn start(engine: &mut Engine, request: &Request<'_>, out: &mut Vec<u8
     if engine.in_hand.is_some() {
         return Err(XsError::Busy.into());
     }
+    let holding = engine.holds_transactions();
     let Some(connection) = engine.connections.get_mut(request.conn.index()) else { return Err(XsError::Io.into()) };
+    if holding && connection.transactions.is_empty() {
+        engine.wait(request.conn, request.header, request.payload);
+        return Err(Failure::Asked);
+    }
     let open = connection.transactions.len() as u64 + 1;
     if !request.caller.privileged {
         let domid = request.caller.domid;
