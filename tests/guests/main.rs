@@ -17,6 +17,7 @@ mod permissions;
 mod player;
 mod quotas;
 mod rings;
+mod start;
 mod transactions;
 mod watches;
 

@@ -115,6 +115,12 @@ fn another_build_of_ours_goes_on_with_open_transactions() {
     assert_eq!((guest.read("b"), dom0.read("/c")), (Ok(b"2".to_vec()), Ok(b"3".to_vec())));
     dom0.write("/local/domain/1/a", b"4");
     assert_eq!(guest.event(), Ok(Event::new("a", "t")));
+    // A guest that has another port now, as drivers have after a resume.
+    let old = scene.host.domain(2).unwrap().port;
+    assert_ne!(scene.host.renew_port(2).unwrap(), old);
+    scene.host.introduce(2).unwrap();
+    let mut guest = scene.ring_client(2);
+    assert_eq!(guest.request(Op::GetDomainPath, 0, b"2\0").unwrap().payload, b"/local/domain/2\0");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
+use xen_sim::DomainOptions;
 use xenstore_wire::Op;
 
 /// A plain success.
@@ -52,6 +53,17 @@ impl Scene {
         Self::start(store, settings, &[], domids)
     }
 
+    /// Our daemon on a host where these domains run already, with their ports in their pages, as those have that no
+    /// toolstack made.
+    pub fn with_running(domids: &[u16]) -> Self {
+        Self::start_after(Store::Ours, &[], &[], &[], |host| {
+            for &domid in domids {
+                let options = DomainOptions { port_in_page: true, ..DomainOptions::default() };
+                host.create_with(domid, &options).expect("a new domain");
+            }
+        })
+    }
+
     fn with_homes(self, domids: &[u16]) -> Self {
         let mut dom0 = self.dom0();
         domids.iter().for_each(|&domid| make_home(&mut dom0, domid));
@@ -59,11 +71,22 @@ impl Scene {
     }
 
     fn start(store: Store, settings: &[Setting], more: &[&str], domids: &[u16]) -> Self {
+        Self::start_after(store, settings, more, domids, |_| ())
+    }
+
+    fn start_after(
+        store: Store,
+        settings: &[Setting],
+        more: &[&str],
+        domids: &[u16],
+        prepare: impl FnOnce(&Host),
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("xs-guests-").tempdir().expect("a temporary directory");
         let host = Host::start(dir.path()).expect("a host");
         for &domid in domids {
             host.create(domid).expect("a new domain");
         }
+        prepare(&host);
         let program = store.program();
         let mut args = store.arguments(dir.path(), settings);
         args.extend(more.iter().map(|&arg| arg.into()));
