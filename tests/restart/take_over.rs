@@ -31,7 +31,7 @@ fn live_update(scene: &Scene, client: &mut Client, program: &str) {
 #[case::oxenstored(Store::Ocaml)]
 fn guests_clients_and_watches_go_on(#[case] store: Store) {
     let domids: Vec<u16> = (1..=50).collect();
-    let scene = Scene::of(store, &domids);
+    let mut scene = Scene::of(store, &domids);
     let mut dom0 = scene.dom0();
     for &domid in &domids {
         let home = format!("/local/domain/{domid}");
@@ -71,13 +71,22 @@ fn guests_clients_and_watches_go_on(#[case] store: Store) {
     scene.destroy(3);
     assert_eq!(dom0.read("/local/domain/3/data"), Err("ENOENT".into()));
     scene.add(60);
-    assert_eq!(scene.guest(60).request(Op::GetDomainPath, b"60\0"), Ok(b"/local/domain/60\0".to_vec()));
+    let mut late = scene.guest(60);
+    assert_eq!(late.request(Op::GetDomainPath, b"60\0"), Ok(b"/local/domain/60\0".to_vec()));
+    // The keeper starts the next one, which understands what this one was started with.
+    scene.kill();
+    assert_eq!(dom0.read("/local/domain/7/data"), Ok(b"own".to_vec()), "{}", scene.log());
+    assert_eq!(late.request(Op::GetDomainPath, b"60\0"), Ok(b"/local/domain/60\0".to_vec()));
 }
 
 #[test]
 fn the_settings_of_oxenstored_hold_on() {
-    let scene = Scene::of_with(Store::Ocaml, &[Setting::Nodes(77)], &[1]);
+    let mut scene = Scene::of_with(Store::Ocaml, &[Setting::Nodes(77)], &[1]);
     let mut dom0 = scene.dom0();
+    live_update(&scene, &mut dom0, our_binary().to_str().unwrap());
+    assert_eq!(ask(&mut dom0, Op::GetQuota, &["nodes"]), Ok(b"77\0".to_vec()), "{}", scene.log());
+    scene.kill();
+    assert_eq!(ask(&mut dom0, Op::GetQuota, &["nodes"]), Ok(b"77\0".to_vec()), "{}", scene.log());
     live_update(&scene, &mut dom0, our_binary().to_str().unwrap());
     assert_eq!(ask(&mut dom0, Op::GetQuota, &["nodes"]), Ok(b"77\0".to_vec()), "{}", scene.log());
     assert_eq!(ask(&mut dom0, Op::GetQuota, &["watches"]), Ok(b"128\0".to_vec()), "of which its file says nothing");

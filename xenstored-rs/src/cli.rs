@@ -144,13 +144,22 @@ pub enum TakeOver {
 impl TakeOver {
     /// What a command line says of it.
     fn of(words: &[OsString]) -> Option<Self> {
-        let has = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word == name));
-        if has(&["-U", "--live-update"]) {
+        if has(words, &["-U", "--live-update"]) {
             Some(Self::C)
         } else {
-            (has(&["--live"]) && has(&["--restart"])).then_some(Self::Oxenstored)
+            is_of_oxenstored(words).then_some(Self::Oxenstored)
         }
     }
+}
+
+/// Whether a command line has one of these words.
+fn has(words: &[OsString], names: &[&str]) -> bool {
+    words.iter().any(|word| names.iter().any(|name| word == name))
+}
+
+/// Whether a command line is, or once was, that of oxenstored.
+fn is_of_oxenstored(words: &[OsString]) -> bool {
+    has(words, &["--live"]) && has(words, &["--restart"])
 }
 
 /// Everything that can be chosen on the command line.
@@ -196,6 +205,8 @@ pub struct Options {
     pub keep: Option<Duration>,
     /// Whether this process was another daemon's before.
     pub take_over: Option<TakeOver>,
+    /// The command line is, or once was, that of oxenstored: `--live --restart`.
+    pub of_oxenstored: bool,
     /// `--config-file` of oxenstored.
     pub oxenstored_conf: Option<PathBuf>,
     /// Remarks for the log about options that were accepted with another effect than one might expect.
@@ -225,6 +236,7 @@ impl Default for Options {
             no_recovery: false,
             keep: Some(KEEP),
             take_over: None,
+            of_oxenstored: false,
             oxenstored_conf: None,
             remarks: Vec::new(),
         }
@@ -282,7 +294,8 @@ where
     I: IntoIterator<Item: Into<OsString>>,
 {
     let words: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-    let mut options = Box::new(Options { take_over: TakeOver::of(&words), ..Options::default() });
+    let (take_over, of_oxenstored) = (TakeOver::of(&words), is_of_oxenstored(&words));
+    let mut options = Box::new(Options { take_over, of_oxenstored, ..Options::default() });
     let mut parser = lexopt::Parser::from_args(words);
     // `-Q=x` means the value "=x" to the C daemon's getopt.
     parser.set_short_equals(false);

@@ -714,7 +714,15 @@ impl EventLoop {
         // A keeper that was there before holds the clients that are there already.
         self.clients.iter_mut().flatten().for_each(|client| client.kept = held);
         self.ticker.wind();
-        self.keep_services()
+        self.keep_services()?;
+        self.keep_all();
+        Ok(())
+    }
+
+    /// Has all clients kept, the young included.
+    fn keep_all(&mut self) {
+        let clients: Vec<ConnId> = self.clients.iter().flatten().map(|client| client.conn).collect();
+        clients.into_iter().for_each(|conn| self.keep_client(conn));
     }
 
     fn keep_services(&self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Options, Quota, QuotaSetting, TakeOver};
+use crate::cli::{Options, Quota, QuotaSetting};
 
 /// Where oxenstored looks if nothing else is said.
 const DEFAULT_PATH: &str = "/etc/xen/oxenstored.conf";
@@ -17,7 +17,7 @@ const MOST: u64 = 1 << 20;
 
 /// Adds what oxenstored's settings say to the options of a daemon that takes over from it; to others nothing.
 pub(crate) fn add_to(options: &mut Options) {
-    if options.take_over != Some(TakeOver::Oxenstored) {
+    if !options.of_oxenstored {
         return;
     }
     let named = options.oxenstored_conf.clone();
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn taken(text: &str) -> Options {
-        let mut options = Options { take_over: Some(TakeOver::Oxenstored), ..Options::default() };
+        let mut options = Options { of_oxenstored: true, ..Options::default() };
         options.quotas.push(QuotaSetting { quota: Quota::Watches, value: 7 });
         take(text, Path::new("FILE"), &mut options);
         options
@@ -197,7 +197,7 @@ mod tests {
         let mut options = Options { oxenstored_conf: conf.clone(), ..Options::default() };
         add_to(&mut options);
         assert!(options.remarks.is_empty());
-        options.take_over = Some(TakeOver::Oxenstored);
+        options.of_oxenstored = true;
         add_to(&mut options);
         assert!(options.remarks[0].starts_with("/no/such/file cannot be read: "), "{:?}", options.remarks);
         options.oxenstored_conf = Some("/".into());

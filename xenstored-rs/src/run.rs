@@ -270,25 +270,20 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
 
 /// What another daemon needs to follow this one.
 fn identity(arguments: &[OsString], files: &RunDir) -> Identity {
-    Identity { arguments: without_take_over(arguments), run_dir: files.run_dir.clone() }
-}
-
-/// Arguments for a daemon that takes over nothing.
-fn without_take_over(arguments: &[OsString]) -> Vec<OsString> {
-    let of_take_over = ["-U", "--live-update", "--live", "--restart"];
-    arguments.iter().filter(|word| !of_take_over.iter().any(|name| word == name)).cloned().collect()
+    Identity { arguments: arguments.to_vec(), run_dir: files.run_dir.clone() }
 }
 
 /// How descriptors are kept, if they are.
 fn keeper_orders(options: &Options, arguments: &[OsString], files: &RunDir) -> Option<Orders> {
     let wait = options.keep.filter(|_| !options.no_journal)?;
-    // A daemon that the keeper starts finds the journal, whatever this one was started for.
+    // Those of a take-over too: they say whose options the others are. Where nothing is left to take over, the journal is
+    // gone on with.
     Some(Orders {
         socket: keeper::socket_path(&files.run_dir),
         store: files.socket.clone(),
         wait,
         program: std::env::current_exe().unwrap_or_else(|_| "xenstored-rs".into()),
-        arguments: without_take_over(arguments),
+        arguments: arguments.to_vec(),
     })
 }
 

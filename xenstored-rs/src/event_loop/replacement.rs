@@ -33,8 +33,20 @@ pub(crate) struct Identity {
 }
 
 /// Options of this daemon that others take for stray words, with whether a value follows.
-const OWN_OPTIONS: [(&str, bool); 5] =
-    [("--keep", true), ("--state-dir", true), ("--no-journal", false), ("-R", false), ("--no-recovery", false)];
+const OWN_OPTIONS: [(&str, bool); 11] = [
+    ("--keep", true),
+    ("--state-dir", true),
+    ("--no-journal", false),
+    ("-R", false),
+    ("--no-recovery", false),
+    // Where this daemon took over from oxenstored, its options are there too.
+    ("--live", false),
+    ("--restart", false),
+    ("--config-file", true),
+    ("--no-access-log", false),
+    ("--reraise-top-level", false),
+    ("--replace", false),
+];
 
 impl EventLoop {
     /// Takes a step of a live update, and answers.
@@ -71,7 +83,8 @@ impl EventLoop {
         let Some(identity) = self.identity.clone() else { return "This daemon cannot be replaced.".to_owned() };
         let ours = is_ours(&plan.program);
         if ours && self.engine.is_journaled() {
-            let arguments = plan.arguments.as_ref().unwrap_or(&identity.arguments);
+            let own = without_update(&identity.arguments);
+            let arguments = plan.arguments.as_ref().unwrap_or(&own);
             if let Err(words) = can_go_on(&plan.program, arguments) {
                 self.update.end();
                 return format!("The new binary cannot go on: {words}");
@@ -119,10 +132,7 @@ impl EventLoop {
 
     /// Has everything kept, the young included.
     fn keep_everything(&mut self) -> io::Result<()> {
-        let clients: Vec<ConnId> = self.clients.iter().flatten().map(|client| client.conn).collect();
-        for conn in clients {
-            self.keep_client(conn);
-        }
+        self.keep_all();
         match &self.keeping {
             Some(keeping) => keeping.settle(Duration::from_secs(5)),
             None => Err(io::ErrorKind::NotConnected.into()),
@@ -245,11 +255,15 @@ fn without_own(arguments: &[OsString]) -> Vec<OsString> {
                 words.next();
             }
             Some((_, false)) => {}
-            None if word == "-U" || word == "--live-update" => {}
             None => left.push(word.clone()),
         }
     }
-    left
+    without_update(&left)
+}
+
+/// The arguments without what [`execute`] adds.
+fn without_update(arguments: &[OsString]) -> Vec<OsString> {
+    arguments.iter().filter(|word| *word != "-U" && *word != "--live-update").cloned().collect()
 }
 
 /// Answers the first request of a connection's input with `OK`.
@@ -269,5 +283,8 @@ mod tests {
     fn only_what_others_understand_is_passed_on() {
         let words = ["-N", "--keep", "5", "--pid-file", "/x", "--no-journal", "-U"].map(OsString::from);
         assert_eq!(without_own(&words), ["-N", "--pid-file", "/x"].map(OsString::from));
+        let words = ["--config-file", "/y", "--no-fork", "--live", "--restart"].map(OsString::from);
+        assert_eq!(without_own(&words), ["--no-fork"].map(OsString::from));
+        assert_eq!(without_update(&words), words);
     }
 }
