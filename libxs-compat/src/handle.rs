@@ -17,7 +17,6 @@ use xenstore_client::Error;
 use xenstore_client::link::{Descriptors, Link, Numbering, Opener, Setup};
 use xenstore_client::place::{self, Full};
 use xenstore_client::platform::Monitor;
-use xenstore_client::transport::Transport;
 
 /// What xentoolcore keeps of each handle that can be confined (`xentoolcore_internal.h`).
 #[repr(C)]
@@ -68,7 +67,7 @@ impl xs_handle {
         let until = seconds("XENSTORE_WAIT").and_then(|patience| Instant::now().checked_add(patience));
         let full = if until.is_some() { Full::Fail } else { Full::Wait };
         let transport = loop {
-            match connect(full) {
+            match place::open_first(&place::candidates(), full) {
                 Err(Error::Unreachable(_)) if until.is_some_and(|until| Instant::now() < until) => {
                     std::thread::sleep(PAUSE);
                 }
@@ -77,7 +76,11 @@ impl xs_handle {
         };
         let wanted = env::var_os("XENSTORE_RECONNECT").is_some_and(|value| value == "1");
         let reconnects = wanted || flags & XS_OPEN_RECONNECT != 0;
-        let opener = reconnects.then(|| Opener::new(|| connect(Full::Fail)));
+        let opener = reconnects.then(|| {
+            // Where it was: the environment may be another by then.
+            let places = place::candidates();
+            Opener::new(move || place::open_first(&places, Full::Fail))
+        });
         let descriptors = Arc::<Descriptors>::default();
         let events = EventQueue::new(Arc::clone(&descriptors));
         let setup = Setup { descriptors, numbering: Numbering::None, opener };
@@ -146,11 +149,6 @@ pub(crate) unsafe fn handle<'a>(handle: *mut xs_handle) -> Result<InUse<'a>, Fai
     // SAFETY: that is the caller's promise.
     let handle = unsafe { handle.as_ref() }.ok_or(Failure(Errno::EINVAL))?;
     if handle.calls.enter() { Ok(InUse(handle)) } else { Err(Failure(Errno::EBADF)) }
-}
-
-/// Connects to the daemon.
-fn connect(full: Full) -> Result<Arc<dyn Transport>, Error> {
-    place::open_first(&place::candidates(), full)
 }
 
 /// A time of whole or broken seconds from the environment.

@@ -85,11 +85,9 @@ impl Options {
             }
         };
         let opener = self.reconnect.then(|| {
-            let place = self.place.clone();
-            Opener::new(move || {
-                let places = place.as_ref().map_or_else(place::candidates, |path| vec![path.clone()]);
-                place::open_first(&places, Full::Fail)
-            })
+            // Where it was: the environment may be another by then.
+            let places = places();
+            Opener::new(move || place::open_first(&places, Full::Fail))
         });
         Ok(self.over_with(transport, opener))
     }

@@ -5,7 +5,7 @@
 //! but events has come for some time, it keeps the seat and waits for bytes themselves, which spares the bell.
 
 use super::state::State;
-use super::{Descriptors, Noted, Shared, Sink};
+use super::{Descriptors, Inside, Noted, Shared, Sink};
 use crate::platform::{Monitor, Platform};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -92,6 +92,7 @@ impl Bell {
 
 /// The body of the thread: receives until the link stops, or is broken for good.
 pub(super) fn run<P: Platform, S: Sink>(shared: &Arc<Shared<P, S>>, bell: &Bell) {
+    let _inside = Inside::new(shared);
     let mut pause = None;
     let past = Instant::now();
     loop {

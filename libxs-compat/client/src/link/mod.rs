@@ -22,6 +22,7 @@ use background::Bell;
 use renewal::Renewal;
 use state::State;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 use xenstore_wire::Op;
 
@@ -117,7 +118,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
         until: Option<Instant>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         self.shared.exchange(op, tx_id, parts, until, take).result
     }
 
@@ -134,7 +135,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
         until: Option<Instant>,
         mut take: impl FnMut(&[u8]),
     ) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         if payloads.is_empty() {
             return Ok(());
         }
@@ -158,7 +159,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// As [`Self::request`]; [`Error::Malformed`] for an answer that is no number.
     pub fn start_transaction(&self, until: Option<Instant>) -> Result<u32, Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         let outcome = self.shared.exchange(Op::TransactionStart, 0, &[b"\0"], until, transaction_number);
         let number = outcome.result?.ok_or(Error::Malformed("no transaction number"))?;
         let mut state = self.shared.state.lock();
@@ -176,7 +177,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// As [`Self::request`]. A conflict is [`Error::Refused`] with `EAGAIN`, or [`Error::TransactionLost`] when the
     /// daemon that knew the transaction is gone; giving up such a one succeeds.
     pub fn end_transaction(&self, tx_id: u32, commit: bool, until: Option<Instant>) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         let word: &[u8] = if commit { b"T\0" } else { b"F\0" };
         let result = self.shared.exchange(Op::TransactionEnd, tx_id, &[word], until, |_| ()).result;
         let lost = matches!(result, Err(Error::TransactionLost));
@@ -220,7 +221,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// As [`Self::request`].
     pub fn unwatch(&self, path: &[u8], token: &[u8], until: Option<Instant>) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         if let Some(renewal) = &mut self.shared.state.lock().renewal {
             renewal.unregister(path, token);
         }
@@ -232,7 +233,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// Those of the connection, where all is over anyway.
     pub fn unwatch_unheard(&self, path: &[u8], token: &[u8]) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         let mut state = self.shared.state.lock();
         let broken = state.broken.is_some();
         if let Some(renewal) = &mut state.renewal {
@@ -250,7 +251,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// As [`Self::request`].
     pub fn reset_watches(&self, until: Option<Instant>) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         if let Some(renewal) = &mut self.shared.state.lock().renewal {
             renewal.forget_watches();
         }
@@ -262,7 +263,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// [`Error::System`] when there is no thread or descriptor left.
     pub fn start_background(&self) -> Result<(), Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         let mut state = self.shared.state.lock();
         if state.has_background() {
             return Ok(());
@@ -288,7 +289,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Closed`] when the connection is at its end and there is nothing left to find.
     pub fn wait_for<R>(&self, until: Option<Instant>, pick: impl FnMut(&mut S) -> Option<R>) -> Result<R, Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         self.shared.wait_for(until, pick)
     }
 
@@ -297,7 +298,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// [`Error::Closed`] when the connection is at its end and there is nothing left to find.
     pub fn look_for<R>(&self, pick: impl FnOnce(&mut S) -> Option<R>) -> Result<Option<R>, Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         let mut state = self.shared.state.lock();
         match pick(&mut state.sink) {
             None if state.broken.is_some() && state.renewal.is_none() => Err(Error::Closed),
@@ -310,7 +311,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
     /// # Errors
     /// [`Error::Forked`].
     pub fn with_sink<R>(&self, work: impl FnOnce(&mut S) -> R) -> Result<R, Error> {
-        self.check_process()?;
+        let _inside = self.enter()?;
         Ok(work(&mut self.shared.state.lock().sink))
     }
 
@@ -322,8 +323,7 @@ impl<P: Platform, S: Sink> Link<P, S> {
 
     /// Ends the connection for all who use it; they get [`Error::Closed`] from now on, and it is not renewed.
     pub fn give_up(&self) {
-        self.shared.state.lock().end();
-        self.shared.state.notify_all();
+        self.shared.end();
     }
 
     /// Whether the calling process is the one that opened the link, rather than a child that it forked.
@@ -346,8 +346,39 @@ impl<P: Platform, S: Sink> Link<P, S> {
             && self.shared.renewing.try_lock().is_some()
     }
 
-    fn check_process(&self) -> Result<(), Error> {
-        if self.is_own() { Ok(()) } else { Err(Error::Forked) }
+    /// Begins a call, unless this is a child that was forked.
+    fn enter(&self) -> Result<Inside<'_, P, S>, Error> {
+        if self.is_own() { Ok(Inside::new(&self.shared)) } else { Err(Error::Forked) }
+    }
+}
+
+/// Ends the connection when a panic leaves a call, whose seat, or whose answer, is gone with it: others must not wait for
+/// ever.
+struct Inside<'a, P: Platform, S: Sink> {
+    shared: &'a Shared<P, S>,
+    /// The call is made by a destructor, and the panic is no matter of ours.
+    unwinding: bool,
+}
+
+impl<'a, P: Platform, S: Sink> Inside<'a, P, S> {
+    fn new(shared: &'a Shared<P, S>) -> Self {
+        Self { shared, unwinding: thread::panicking() }
+    }
+}
+
+impl<P: Platform, S: Sink> Drop for Inside<'_, P, S> {
+    fn drop(&mut self) {
+        if !self.unwinding && thread::panicking() {
+            self.shared.end();
+        }
+    }
+}
+
+impl<P: Platform, S: Sink> Shared<P, S> {
+    /// Ends the connection for good, and wakes all who wait.
+    fn end(&self) {
+        self.state.lock().end();
+        self.state.notify_all();
     }
 }
 

@@ -2,9 +2,13 @@
 
 use crate::{open, store};
 use rstest::rstest;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use xenstore_client::link::{Link, Numbering, Setup, Sink};
+use xenstore_client::platform::Std;
+use xenstore_client::transport::Socket;
 use xenstore_client::{Cause, Error, Nodes, Options, XsError};
 use xenstore_wire::{Header, Op};
 use xenstored_tests::{Backend, Scripted, Starter, wait};
@@ -179,4 +183,49 @@ fn the_daemons_death_wakes_everybody() {
     });
     assert_eq!(client.read("/"), Err(Error::Closed));
     assert_eq!(watch.try_next(), Err(Error::Closed));
+}
+
+/// Takes events until it is told to panic by one of them.
+#[derive(Debug)]
+struct Trap(Vec<Vec<u8>>);
+
+impl Sink for Trap {
+    fn event(&mut self, payload: &[u8]) -> Result<(), Cause> {
+        assert!(!payload.starts_with(b"/trap"), "a fault inside");
+        self.0.push(payload.to_vec());
+        Ok(())
+    }
+
+    fn broken(&mut self) {}
+}
+
+/// Whoever receives may be hit by a fault; the others are not left waiting for him.
+#[rstest]
+fn a_fault_in_a_thread_ends_the_connection_for_all(#[values(false, true)] background: bool) {
+    let server = Scripted::start();
+    let transport = Arc::new(Socket::new(UnixStream::connect(server.socket()).unwrap()));
+    let setup = Setup { descriptors: Arc::default(), numbering: Numbering::Counted, opener: None };
+    let link = Link::<Std, Trap>::new(transport, Trap(Vec::new()), setup);
+    let mut line = server.accept();
+    if background {
+        link.start_background().unwrap();
+    }
+    thread::scope(|scope| {
+        let wait = || link.wait_for(None, |trap| trap.0.pop());
+        let waiting: Vec<_> = (0..3).map(|_| scope.spawn(wait)).collect();
+        let asking = scope.spawn(|| link.request(Op::Read, 0, &[b"/a\0"], None, |_| ()));
+        line.request();
+        line.event("/trap", "t");
+        let results: Vec<_> = waiting.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let asked = asking.join();
+        let hit = results.iter().filter(|result| result.is_err()).count() + usize::from(asked.is_err());
+        assert!(hit <= 1, "who received");
+        for told in results.into_iter().flatten() {
+            assert_eq!(told, Err(Error::Closed));
+        }
+        if let Ok(told) = asked {
+            assert!(matches!(told, Err(Error::Broken(_))), "{told:?}");
+        }
+    });
+    assert_eq!(link.request(Op::Read, 0, &[b"/a\0"], None, |_| ()), Err(Error::Closed));
 }

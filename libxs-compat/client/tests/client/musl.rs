@@ -35,7 +35,8 @@ fn a_static_program_watches() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.expect("cargo runs").success(), "the library does not build");
-    let (built, program) = (target.join(TARGET).join("debug"), target.join(TARGET).join("follow"));
+    let (daemon, client) = store();
+    let (built, program) = (target.join(TARGET).join("debug"), daemon.dir().join("follow"));
     let linked = Command::new(rustc())
         .args(["--edition", "2024", "--target", TARGET, "-o"])
         .arg(&program)
@@ -53,7 +54,6 @@ fn a_static_program_watches() {
     let described = String::from_utf8(described.expect("readelf runs").stdout).expect("text");
     assert!(described.contains("LOAD") && !described.contains("INTERP"), "it is not static: {described}");
 
-    let (daemon, client) = store();
     client.write("/followed", "value").unwrap();
     let output = Command::new("timeout")
         .args(["60".as_ref(), program.as_os_str(), "/followed".as_ref(), "1".as_ref()])
