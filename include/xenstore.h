@@ -66,7 +66,11 @@ extern "C" {
  */
 struct xs_handle *xs_open(unsigned long flags);
 
-/* Ends the connection and frees the handle. NULL is allowed. */
+/*
+ * Ends the connection and frees the handle. NULL is allowed. Calls of other
+ * threads that are inside the library with it end with an error first; none may
+ * begin any more.
+ */
 void xs_close(struct xs_handle *xsh);
 
 /* Older names of xs_open(0). */

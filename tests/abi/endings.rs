@@ -18,10 +18,10 @@ fn a_child_that_lets_go_leaves_its_parent_alone(
 }
 
 /// With Debian's library such a child waits for ever, or takes its parent's replies.
-#[test]
-fn a_child_that_goes_on_gets_errors_and_its_parent_loses_nothing() {
+#[rstest]
+fn a_child_that_goes_on_gets_errors_and_its_parent_loses_nothing(#[values(Built::Debian, Built::Static)] built: Built) {
     let scene = stage(Store::Ours);
-    let output = Run::new("fork", Library::Ours).at(scene.host.socket()).args(&["use"]).output();
+    let output = Run::new("fork", Library::Ours).built(built).at(scene.host.socket()).args(&["use"]).output();
     for call in ["read", "write", "watch", "event", "waiting"] {
         assert!(output.contains(&format!("{call} in the child: fails: EBADF\n")), "{output}");
     }
@@ -46,9 +46,12 @@ fn everybody_who_waits_is_told_of_the_death(#[values(Store::Ours, Store::C, Stor
 }
 
 #[rstest]
-fn handles_close_in_the_middle_of_a_storm(#[values(Library::Debian, Library::Ours)] library: Library) {
+#[case::debian(Library::Debian, Built::Debian)]
+#[case::ours(Library::Ours, Built::Debian)]
+#[case::ours_static(Library::Ours, Built::Static)]
+fn handles_close_in_the_middle_of_a_storm(#[case] library: Library, #[case] built: Built) {
     let mut scene = stage(Store::Ours);
-    let output = Run::new("storm", library).at(scene.host.socket()).args(&["1000"]).output();
+    let output = Run::new("storm", library).built(built).at(scene.host.socket()).args(&["1000"]).output();
     assert_eq!(output, "failures: 0\nthe writer returned\n");
     scene.assert_alive();
 }

@@ -19,6 +19,8 @@ pub(crate) enum Built {
     Debian,
     /// Our headers and library: for what Debian has not.
     Ours,
+    /// Our headers and static library.
+    Static,
     /// As [`Self::Debian`], with the compiler's checks of addresses, leaks and undefined behaviour.
     Checked,
     /// As [`Self::Debian`], with the compiler's checks for races.
@@ -40,6 +42,7 @@ pub(crate) fn program(name: &'static str, built: Built) -> PathBuf {
         command.args(["-O1", "-g", "-pthread"]);
         match built {
             Built::Debian => {}
+            Built::Static => drop(command.arg("-I").arg(include())),
             Built::Ours => drop(command.arg("-I").arg(include()).arg("-L").arg(Library::Ours.dir())),
             Built::Checked => drop(command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])),
             Built::Raced => {
@@ -47,7 +50,15 @@ pub(crate) fn program(name: &'static str, built: Built) -> PathBuf {
                 command.args(["-fsanitize=thread", "-fno-builtin", "-rdynamic"]).arg(source("sanitized.c"));
             }
         }
-        compile(command.arg(source(&format!("{name}.c"))).arg("-o").arg(&path).arg("-lxenstore"));
+        command.arg(source(&format!("{name}.c"))).arg("-o").arg(&path);
+        if built == Built::Static {
+            // Each file is looked at by its name, not as C.
+            command.args(["-x", "none"]).arg(Library::Ours.dir().join("libxenstore.a"));
+            command.args(["-l:libxentoolcore.so.1", "-lgcc_s", "-lpthread", "-ldl"]);
+        } else {
+            command.arg("-lxenstore");
+        }
+        compile(&mut command);
         path
     });
     made.clone()
