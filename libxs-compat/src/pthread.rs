@@ -70,8 +70,7 @@ impl<T> Monitor<T> for PthreadMonitor<T> {
 
     fn new(data: T) -> Self {
         let lock = Box::new(Lock {
-            // It is held for a moment: whoever finds it taken looks again before sleeping.
-            mutex: UnsafeCell::new(libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP),
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
             changed: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
         });
         let mut attributes = MaybeUninit::<libc::pthread_condattr_t>::uninit();
