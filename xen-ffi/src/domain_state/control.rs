@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, io};
 use super::{DomainState, Life, UniqueId, differences, gone, library::Library};
 use crate::{
     error::{Error, check, check_pointer},
-    id::DomId,
+    id::{DomId, Port},
 };
 
 /// `xc_interface`, never looked into.
@@ -26,7 +26,27 @@ pub(super) struct Interface {
 type Open = unsafe extern "C" fn(logger: *mut c_void, build_logger: *mut c_void, flags: c_uint) -> *mut Interface;
 type Close = unsafe extern "C" fn(*mut Interface) -> c_int;
 type GetInfo = unsafe extern "C" fn(*mut Interface, first: u32, count: c_uint, *mut Room) -> c_int;
+type ChannelStatus = unsafe extern "C" fn(*mut Interface, *mut Channel) -> c_int;
 type GetInfoSingle = unsafe extern "C" fn(*mut Interface, domid: u32, *mut Room) -> c_int;
+
+/// `xc_evtchn_status_t`, the hypervisor's own `evtchn_status`, which is the same in every version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Channel {
+    pub(super) domid: u16,
+    pub(super) port: u32,
+    pub(super) status: u32,
+    pub(super) vcpu: u32,
+    /// Who is at the other end, where the status is [`Channel::INTERDOMAIN`].
+    pub(super) remote_domid: u16,
+    pub(super) remote_port: u32,
+}
+
+impl Channel {
+    /// `DOMID_SELF`.
+    pub(super) const SELF: u16 = 0x7ff0;
+    pub(super) const INTERDOMAIN: u32 = 2;
+}
 
 /// Start of `xc_dominfo_t`, which `xc_domain_getinfo` fills (up to Xen 4.17).
 #[repr(C)]
@@ -80,6 +100,7 @@ pub(super) struct Room(MaybeUninit<[u8; 1024]>);
 const _: () = assert!(size_of::<DomInfo>() <= size_of::<Room>() && size_of::<DomainInfo>() <= size_of::<Room>());
 const _: () = assert!(align_of::<DomInfo>() <= align_of::<Room>() && align_of::<DomainInfo>() <= align_of::<Room>());
 const _: () = assert!(offset_of!(DomainInfo, handle) == 76);
+const _: () = assert!(offset_of!(Channel, remote_domid) == 16 && offset_of!(Channel, remote_port) == 20);
 
 impl Room {
     fn new() -> Self {
@@ -112,6 +133,7 @@ pub(super) struct Functions {
     pub(super) open: Open,
     pub(super) close: Close,
     pub(super) query: Query,
+    pub(super) channel_status: ChannelStatus,
 }
 
 impl Functions {
@@ -140,7 +162,10 @@ impl Functions {
         let open = unsafe { core::mem::transmute::<NonNull<c_void>, Open>(open) };
         // SAFETY: the library's function has this signature.
         let close = unsafe { core::mem::transmute::<NonNull<c_void>, Close>(close) };
-        Ok(Self { open, close, query })
+        let channel_status = symbol(c"xc_evtchn_status")?;
+        // SAFETY: the library's function has this signature.
+        let channel_status = unsafe { core::mem::transmute::<NonNull<c_void>, ChannelStatus>(channel_status) };
+        Ok(Self { open, close, query, channel_status })
     }
 }
 
@@ -214,6 +239,18 @@ impl Control {
     #[must_use]
     pub fn seen(&self, domid: DomId) -> DomainState {
         self.known.get(&domid).copied().unwrap_or_else(|| gone(domid))
+    }
+
+    /// Asks who is at the other end of an event channel of this domain: a domain, and its port. `None` where nobody is.
+    ///
+    /// # Errors
+    /// `EINVAL` for a port that cannot be, `EPERM` or `EACCES` without the right to ask.
+    pub fn other_end(&self, local: Port) -> Result<Option<(DomId, Port)>, Error> {
+        let mut channel = Channel { domid: Channel::SELF, port: local.0, ..Channel::default() };
+        // SAFETY: the handle is open and the structure is the whole of what is read and filled in.
+        check("xc_evtchn_status", unsafe { (self.functions.channel_status)(self.handle.as_ptr(), &raw mut channel) })?;
+        let bound = channel.status == Channel::INTERDOMAIN;
+        Ok(bound.then_some((DomId(channel.remote_domid), Port(channel.remote_port))))
     }
 
     /// The domain with the lowest number that is not below `first`.

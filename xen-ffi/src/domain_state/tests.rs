@@ -2,6 +2,8 @@ use std::{fs, path::Path};
 
 use rstest::rstest;
 
+use crate::id::Port;
+
 use super::{
     control::Functions,
     library::{Library, XenVersion, candidates, library_dirs},
@@ -209,4 +211,13 @@ fn the_installed_library_has_the_functions_and_is_asked() {
         assert_eq!(error.call(), "xc_interface_open");
         assert!(error.errno().is_some());
     }
+}
+
+#[test]
+fn who_is_at_the_other_end_of_a_port_is_told() {
+    let control = Control::open_with(stand_in::functions(Kind::Info)).unwrap();
+    assert_eq!(control.other_end(Port(9)).unwrap(), Some((DomId(5), Port(3))));
+    assert_eq!(control.other_end(Port(8)).unwrap(), None);
+    let error = control.other_end(Port(7)).unwrap_err();
+    assert_eq!((error.call(), error.errno()), ("xc_evtchn_status", Some(libc::EINVAL)));
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use mio::{Registry, Token};
 use tracing::{info, warn};
 use xen_ffi::Port;
-use xen_ffi::domain_state::UniqueId;
+use xen_ffi::domain_state::{Control, UniqueId};
 use xen_ffi::event_channel::{BoundPort, EventChannels, Virq};
 use xen_ffi::ring::{Indices, Ring};
 use xen_ffi::xen_files::{RING_FILE, map_own_ring};
@@ -43,6 +43,27 @@ fn judge(indices: Indices, at: RingPosition, waiting: usize) -> Plausible {
         Plausible::Yes { put }
     } else {
         Plausible::No
+    }
+}
+
+/// The hypervisor's word on the other ends of ports: the other daemons do not hand over all that is needed to bind them
+/// again. It is asked for only where it is needed.
+#[derive(Debug, Default)]
+struct Ends(Option<Option<Control>>);
+
+impl Ends {
+    /// The port of a domain at the other end of a local one.
+    fn of(&mut self, domid: DomId, local: Port) -> Option<Port> {
+        let open =
+            || Control::open().map_err(|error| warn!(%error, "ports of guests can be bound by this process alone"));
+        let control = self.0.get_or_insert_with(|| open().ok()).as_ref()?;
+        match control.other_end(local) {
+            Ok(end) => end.filter(|(at, _)| *at == xen(domid)).map(|(_, port)| port),
+            Err(error) => {
+                warn!(%error, domid = domid.0, "a guest's port can be bound by this process alone");
+                None
+            }
+        }
     }
 }
 
@@ -96,11 +117,12 @@ impl Guests {
         let virq = kept.as_ref().and(taken.state.domain_state_port).map(Port);
         let mut guests = Self::with_channels(registry, token, kept, virq)?;
         engine.host_ports(guests.ports());
+        let mut ends = Ends::default();
         for (saved, &conn) in taken.state.connections.iter().zip(&taken.connections) {
             let Peer::Ring { domid, local_port, remote_port, gfn, .. } = saved.peer else { continue };
             let reach = Reach {
                 domid,
-                remote: Port(remote_port.unwrap_or(0)),
+                remote: remote_port.map(Port).or_else(|| ends.of(domid, Port(local_port))).unwrap_or(Port(0)),
                 local: Port(local_port),
                 gfn: gfn.unwrap_or(0),
                 life: saved.unique_id.map(UniqueId::Hypervisor),

@@ -186,3 +186,47 @@ pub unsafe extern "C" fn xc_domain_getinfo_single(_xch: *mut c_void, domid: u32,
     }
     0
 }
+
+/// `xc_evtchn_status_t` of libxenctrl.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ChannelStatus {
+    domid: u16,
+    port: u32,
+    status: u32,
+    vcpu: u32,
+    remote_domid: u16,
+    remote_port: u32,
+}
+
+/// `DOMID_SELF`.
+const SELF: u16 = 0x7ff0;
+
+/// `EVTCHNSTAT_interdomain`.
+const INTERDOMAIN: u32 = 2;
+
+/// Tells who is at the other end of a local port of domain 0, as the hypervisor does; -1 and `EINVAL` for a port that
+/// cannot be, `ESRCH` for any other domain's.
+///
+/// # Safety
+/// `status` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xc_evtchn_status(_xch: *mut c_void, status: *mut ChannelStatus) -> c_int {
+    let memory = match broker::memory() {
+        Ok(memory) => memory,
+        Err(errno) => return fail(errno),
+    };
+    // SAFETY: by the caller's word.
+    let status = unsafe { &mut *status };
+    if ![0, SELF].contains(&status.domid) {
+        return fail(libc::ESRCH);
+    }
+    let board = memory.switchboard();
+    let Some(local) = board.local(status.port) else { return fail(libc::EINVAL) };
+    let remote = local.channel().and_then(|channel| board.end_of(channel));
+    (status.status, status.vcpu) = (0, 0);
+    if let Some((domid, port)) = remote {
+        (status.status, status.remote_domid, status.remote_port) = (INTERDOMAIN, domid, port);
+    }
+    0
+}

@@ -68,6 +68,19 @@ impl Switchboard {
         &self.channels[number as usize]
     }
 
+    /// The domain and the port of it that a channel is the other end of.
+    #[must_use]
+    pub fn end_of(&self, channel: u32) -> Option<(u16, u32)> {
+        let mut first = 0;
+        while let Some((domid, view)) = self.next_existing(first) {
+            if let Some(&(port, _)) = view.ports.iter().find(|&&(port, number)| port != 0 && number == channel) {
+                return Some((domid, port));
+            }
+            first = domid + 1;
+        }
+        None
+    }
+
     /// A local port, if there can be one of that number.
     #[must_use]
     pub fn local(&self, port: u32) -> Option<&LocalPort> {
