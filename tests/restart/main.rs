@@ -5,6 +5,7 @@ mod guests;
 mod keeper;
 mod kill_loop;
 mod player;
+mod replace;
 mod sockets;
 mod take_over;
 

@@ -136,6 +136,31 @@ impl Scene {
         self.await_daemon();
     }
 
+    /// Gives daemons that are started from now on these arguments too.
+    pub fn add_args(&mut self, more: &[&str]) {
+        self.args.extend(more.iter().map(|&arg| arg.to_owned()));
+    }
+
+    /// Has daemons that are started from now on be ours.
+    pub fn become_ours(&mut self) {
+        self.program = Store::Ours.program();
+        self.args = Store::Ours.arguments(self.dir.path(), &[]);
+    }
+
+    /// The daemons of this scene that run, keepers apart.
+    #[must_use]
+    pub fn daemons(&self) -> Vec<u32> {
+        process::daemons(self.dir.path())
+    }
+
+    /// Waits until the daemon that was started last has ended.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn ended(&mut self) -> std::process::ExitStatus {
+        wait::until_some("the daemon ends", || self.daemon.try_wait().expect("a child can be waited for"))
+    }
+
     /// Starts a daemon in place of the one that was killed.
     pub fn start_unawaited(&mut self) {
         self.daemon = spawn(&self.host, self.dir.path(), &self.program, &self.args, &self.environment);

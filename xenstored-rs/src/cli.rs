@@ -203,6 +203,8 @@ pub struct Options {
     pub no_recovery: bool,
     /// `--keep`: how long sockets and event channels are kept after a stop; none is no keeper at all.
     pub keep: Option<Duration>,
+    /// `--replace`: one of this kind that runs leaves its place.
+    pub replace: bool,
     /// Whether this process was another daemon's before.
     pub take_over: Option<TakeOver>,
     /// The command line is, or once was, that of oxenstored: `--live --restart`.
@@ -235,6 +237,7 @@ impl Default for Options {
             check_state: false,
             no_recovery: false,
             keep: Some(KEEP),
+            replace: false,
             take_over: None,
             of_oxenstored: false,
             oxenstored_conf: None,
@@ -338,6 +341,7 @@ fn step(parser: &mut lexopt::Parser, options: &mut Options) -> Result<Step, CliE
         Short('K') | Long("keep-orphans") => options.keep_orphans = true,
         Short('R') | Long("no-recovery") => options.no_recovery = true,
         Long("state-dir") => options.state_dir = Some(file(parser, "--state-dir")?),
+        Long("replace") => options.replace = true,
         Long("check-state") => options.check_state = true,
         Long("no-journal") => options.no_journal = true,
         Long("keep") => {

@@ -61,6 +61,8 @@ Surviving its own death:
       --no-journal          keep none: a death of the daemon loses the store
       --keep SEC            keep sockets for SEC seconds after a stop (60; 0
                             means never, event channels after a crash neither)
+      --replace             where an xenstored-rs runs, have it leave its place
+                            with all clients and guests
   -R, --no-recovery         begin with a fresh store, whatever is there
       --dump-journal FILE   print a log of a journal
 

@@ -95,6 +95,8 @@ pub(crate) struct EventLoop {
     compaction: Compaction,
     /// Live updates.
     update: LiveUpdate,
+    /// Another daemon goes on.
+    leaving: bool,
     /// What this daemon is, where another may be executed in its place.
     identity: Option<Identity>,
     /// How things are kept, for a keeper that is started later.
@@ -136,6 +138,7 @@ impl EventLoop {
             keeping: None,
             compaction: Compaction::default(),
             update: LiveUpdate::default(),
+            leaving: false,
             identity: None,
             orders: None,
             ended: Vec::new(),
@@ -281,6 +284,10 @@ impl EventLoop {
                 return Ok(());
             }
             let more = self.turn(Time(began));
+            if self.leaving {
+                self.effects.finish();
+                return Ok(());
+            }
             let ended = clock::now();
             let took = ended.saturating_sub(began);
             self.turns.record(took);

@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long after that somebody may take to ask for the last time.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
+/// What a daemon that was started by itself says to take the place of one that runs, with until when it waits for that, in
+/// milliseconds of the monotonic clock: a request may be met by a later daemon.
+pub(crate) const HAND_OVER: &[u8] = b"--hand-over";
+
 /// A text that every help of ours has, and no other's.
 const OURS: &str = "xenstored-rs";
 
@@ -57,6 +61,8 @@ pub(crate) enum Step {
     Refused(XsError),
     /// The new program is to be executed.
     Start(Plan),
+    /// A daemon that was started by itself takes this one's place.
+    HandOver,
 }
 
 /// What is to be executed, and how.
@@ -116,6 +122,12 @@ impl LiveUpdate {
                 }
                 ok()
             }
+            (HAND_OVER, [until]) => match std::str::from_utf8(until).ok().and_then(|until| until.parse().ok()) {
+                // Whoever asked has given up.
+                Some(until) if Duration::from_millis(until) < now => text("that was asked too long ago"),
+                Some(_) => Step::HandOver,
+                None => Step::Refused(XsError::Inval),
+            },
             (b"-s", options) if own => self.start(options, now),
             (b"-s", _) if self.has_happened => ok(),
             (b"-a" | b"-c" | b"-s", _) => text("Not in live-update session."),
@@ -265,6 +277,15 @@ mod tests {
         assert_eq!(say(&mut update, 1, &["-s", "-v", "3"], 104), refused);
         assert_eq!(say(&mut update, 1, &["-s", "-t"], 104), Step::Refused(XsError::Inval));
         assert_eq!(say(&mut update, 1, &["-x"], 104), Step::Refused(XsError::Inval));
+    }
+
+    #[test]
+    fn a_place_is_left_to_who_still_waits_for_it() {
+        let mut update = LiveUpdate::default();
+        assert_eq!(say(&mut update, 1, &["--hand-over", "100500"], 100), Step::HandOver);
+        assert_eq!(say(&mut update, 1, &["--hand-over", "99999"], 100), text("that was asked too long ago"));
+        assert_eq!(say(&mut update, 1, &["--hand-over", "soon"], 100), Step::Refused(XsError::Inval));
+        assert_eq!(say(&mut update, 1, &["--hand-over"], 100), Step::Refused(XsError::Inval));
     }
 
     #[test]

@@ -141,7 +141,7 @@ fn start(options: &Options, arguments: &[OsString]) -> Result<ExitCode, Stop> {
     files.create_missing()?;
     // A process that was another daemon's is in its place already, and left its terminal long ago.
     let starts = options.take_over.is_none();
-    if starts {
+    if starts && !options.replace {
         match predecessor::await_end(&files.pid_file, &files.socket) {
             Err(running @ PidFileError::AlreadyRunning { .. }) => return Ok(already_running(&running)),
             probed => probed?,
@@ -200,6 +200,15 @@ struct Prepared {
 /// Everything that must work before anybody is served.
 fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<Prepared, Stop> {
     xen_ffi::process::ignore_sigpipe()?;
+    let keeper_socket = keeper::socket_path(&files.run_dir);
+    let (mut fetched, mut replaced) = (None, false);
+    if options.replace && options.take_over.is_none() {
+        // A keeper that serves a daemon hands nothing over.
+        match keeper::fetch(&keeper_socket) {
+            Ok(link) => fetched = Some(link),
+            Err(_) => replaced = predecessor::replace(&files.socket)?,
+        }
+    }
     let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
         running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
         error => Stop::new(&error),
@@ -224,7 +233,7 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
     if let Some(taken) = taken {
         return put_in_place(options, arguments, files, taken, pid_file, signals, trace);
     }
-    let (mut link, kept) = match keeper::fetch(&keeper::socket_path(&files.run_dir)) {
+    let (mut link, kept) = match fetched.map_or_else(|| keeper::fetch(&keeper_socket), Ok) {
         Ok((link, kept)) => (Some(link), kept),
         Err(LinkError::Absent) => (None, Kept::default()),
         Err(error) => {
@@ -233,10 +242,11 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         }
     };
     let Start { journaled, past } = journal::start(options, files, config(options))?;
-    if past.is_none()
+    // The keeper of a daemon that was replaced may be in the other's service, and end with that. What one holds of a store
+    // that is no more is of no use.
+    if (replaced || past.is_none())
         && let Some(link) = link.take()
     {
-        // What it holds belongs to a store that is no more.
         let _ = link.dismiss();
     }
     let kept_listener = kept.listener.filter(|_| past.is_some());

@@ -58,6 +58,7 @@ impl EventLoop {
             Step::Text(text) => Ok(text),
             Step::Refused(error) => Err(error),
             Step::Start(plan) => Ok(self.replace(conn, &plan)),
+            Step::HandOver => Ok(self.leave()),
         };
         let answer = answer.map(|text| text.bytes().chain([0]).collect());
         self.engine.answer(conn, answer);
@@ -76,6 +77,20 @@ impl EventLoop {
         } else {
             self.engine.hold_transactions(false);
         }
+    }
+
+    /// Leaves everything to a daemon that was started by itself, at the end of this turn. Tells which process ends then, or
+    /// why it does not.
+    fn leave(&mut self) -> String {
+        if !self.engine.is_journaled() {
+            return "it has no journal".to_owned();
+        }
+        if let Err(error) = self.keep_everything() {
+            return format!("its keeper does not hold all of its sockets: {error}");
+        }
+        info!("a daemon that was started by itself goes on");
+        self.leaving = true;
+        std::process::id().to_string()
     }
 
     /// Executes another daemon. Returns only where that is not done, with what is to be said of it.
