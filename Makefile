@@ -1,6 +1,6 @@
 # Each target does its own set-up. See README.md.
 
-.PHONY: help setup run test peers bench bench-lib lib fuzz kill-loop xen deb deb-test check clean
+.PHONY: help setup run test peers bench bench-lib lib fuzz miri valgrind kill-loop xen deb deb-test check clean
 
 help:
 	@echo 'make run     build the daemon, show it at work on a simulated host with guests, keep serving'
@@ -12,6 +12,8 @@ help:
 	@echo 'make lib     the C library libxenstore, into target/lib'
 	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
 	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
+	@echo 'make miri    unit tests in the interpreter that sees undefined behaviour (nightly toolchain with Miri)'
+	@echo 'make valgrind  memcheck over unit tests, and over the daemon with guests on a simulated host'
 	@echo 'make xen     the guests'"'"' tests on a real Xen, in QEMU; ARGS=all for the long ones too, ARGS=linux, ARGS=crowd'
 	@echo 'make deb     Debian packages into target/deb/'
 	@echo 'make deb-test  those packages in a fresh Debian 12 (as root)'
@@ -45,6 +47,12 @@ fuzz: setup
 
 kill-loop: setup
 	@scripts/kill-loop $(ROUNDS)
+
+miri: setup
+	@scripts/miri
+
+valgrind: setup
+	@scripts/valgrind
 
 xen: setup
 	@scripts/xen $(ARGS)

@@ -82,7 +82,9 @@ fn at_every_place(operation: Operation) {
         let at_work = intruder::let_in(move || counted.set(counted.get() + 1));
         operation(&Ring::new(memory.page()), &bytes, Intrusion { at: WORDS[0], value: consumer });
         drop(at_work);
-        for place in 0..accesses.get() {
+        // The indices are read at the first places; what comes then are bytes, which take the interpreter hours.
+        let few = |place: &usize| !cfg!(miri) || *place < 3;
+        for place in (0..accesses.get()).filter(few) {
             for at in WORDS {
                 let now = u32::from_ne_bytes(bytes[word_at(at)].try_into().unwrap());
                 for value in values(now) {

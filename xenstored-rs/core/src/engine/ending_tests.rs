@@ -1,6 +1,6 @@
 //! Domains that end: what others see meanwhile, and what is left.
 
-use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, proptest};
 use xenstore_wire::{Op, XsError};
 
 use super::tests::{Got, World, event};
@@ -45,6 +45,7 @@ fn let_go(world: &mut World) -> Vec<u16> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of requests take the interpreter hours")]
 fn a_thousand_domains_go_in_pieces_of_bounded_work_while_others_are_served() {
     const DOMAINS: u16 = 1000;
     const NODES: usize = 60;
@@ -328,6 +329,8 @@ fn take(world: &mut World, socket: ConnId, open: &mut Vec<u32>, step: &Step, end
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
+
     #[test]
     fn nothing_of_the_dead_is_left_whatever_others_do_meanwhile(
         before in proptest::collection::vec(step(), 0..40),

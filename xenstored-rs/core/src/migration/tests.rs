@@ -215,10 +215,10 @@ fn a_store_is_the_same_in_another_engine() {
 
 #[test]
 fn more_than_a_quota_is_loaded_and_only_more_is_refused() {
-    let mut state = State { quotas: vec![(b"nodes"[..].into(), 1000)], ..State::default() };
+    let mut state = State { quotas: vec![(b"nodes"[..].into(), 100)], ..State::default() };
     state.nodes.push(node("/", b"", &[entry(b'n', 0)]));
     state.nodes.push(node("/d", b"", &[entry(b'n', 1)]));
-    state.nodes.extend((0..1500).map(|number| node(&format!("/d/{number}"), b"", &[entry(b'n', 1)])));
+    state.nodes.extend((0..150).map(|number| node(&format!("/d/{number}"), b"", &[entry(b'n', 1)])));
     let peer = Peer::Ring { domid: DomId(1), target: None, local_port: 1, remote_port: None, gfn: None };
     let (watches, input, output) = (Vec::new(), Vec::new(), Vec::new());
     state.connections.push(SavedConnection { conn: None, peer, unique_id: None, watches, input, output, partial: 0 });
