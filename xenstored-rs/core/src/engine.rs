@@ -16,7 +16,7 @@ use crate::{
     ending::{Ending, PIECE},
     event::Change,
     flow::EARLIER_MOST,
-    id::{ConnId, DomId, Time, TxId},
+    id::{ConnId, DomId, Time},
     node::{Generation, NodeId},
     output::Cause,
     permission::PermissionCache,
@@ -26,7 +26,6 @@ use crate::{
     slots::Slots,
     store::Store,
     transaction::Transaction,
-    view::View,
     watch::{Fired, Watches},
     witness::Witness,
 };
@@ -240,58 +239,6 @@ impl Engine {
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.ready.is_empty() || self.has_endings() || (self.wake && !self.waiting.is_empty())
-    }
-
-    /// Whether something is under way with a domain: it ends, or it is about to be introduced.
-    pub(crate) fn is_unsettled(&self, domid: DomId) -> bool {
-        self.domains.introducing.contains(&domid) || self.is_ending(domid)
-    }
-
-    /// Whether a domain of that id ended and still leaves something.
-    pub(crate) fn is_ending(&self, domid: DomId) -> bool {
-        self.endings.iter().any(|ending| ending.concerns(domid))
-    }
-
-    /// Makes a request wait until what is under way with the domains that it names is over.
-    pub(crate) fn wait(&mut self, conn: ConnId, header: Header, payload: &[u8]) {
-        if let Some(connection) = self.connections.get_mut(conn.index()) {
-            connection.asked = Some(Asked { header, question: None, payload: payload.into() });
-            self.alterations += 1;
-            self.waiting.push((conn, connection.life));
-        }
-    }
-
-    /// Serves requests that waited for domains, if anything is over.
-    fn serve_waiting(&mut self) {
-        if !std::mem::take(&mut self.wake) {
-            return;
-        }
-        self.altered();
-        for (conn, life) in std::mem::take(&mut self.waiting) {
-            let connection = self.connections.get_mut(conn.index()).filter(|connection| connection.life == life);
-            let asked = connection.and_then(|connection| connection.asked.take_if(|asked| asked.question.is_none()));
-            if let Some(Asked { header, payload, .. }) = asked {
-                self.execute(conn, Message { header, payload: &payload });
-                self.settle(conn);
-            }
-        }
-    }
-
-    /// Has TRANSACTION_START wait from now on, or go on again: before a daemon is executed in this one's place that does
-    /// not know open transactions, so that they come to an end. A connection that has one open may open others, since it
-    /// may need them to end it.
-    pub fn hold_transactions(&mut self, on: bool) {
-        if self.holding != on {
-            self.holding = on;
-            self.wake |= !on;
-            self.altered();
-        }
-    }
-
-    /// Whether TRANSACTION_START waits.
-    #[must_use]
-    pub fn holds_transactions(&self) -> bool {
-        self.holding
     }
 
     /// Whether bytes of this connection should be read now: false while it has requests waiting.
@@ -812,44 +759,6 @@ impl Engine {
             bytes = rest;
         }
     }
-
-    /// Takes the transaction that a request names out of its connection, for the time of the request.
-    pub(crate) fn take_in_hand(&mut self, conn: ConnId, tx_id: u32) -> Result<(), XsError> {
-        let connection = self.connections.get_mut(conn.index()).ok_or(XsError::Io)?;
-        self.in_hand = Some(connection.transactions.remove(&TxId(tx_id)).ok_or(XsError::NoEnt)?);
-        Ok(())
-    }
-
-    /// Gives the transaction of a request back to its connection, where it was not ended.
-    pub(crate) fn put_back(&mut self, conn: ConnId) {
-        match (self.in_hand.take(), self.connections.get_mut(conn.index())) {
-            (Some(transaction), Some(connection)) if connection.closing.is_none() => {
-                connection.transactions.insert(transaction.id, transaction);
-            }
-            (Some(transaction), _) => transaction.abort(&mut self.store),
-            (None, _) => {}
-        }
-    }
-
-    /// Aborts the transaction of the request that is being served.
-    pub(crate) fn abort_in_hand(&mut self) {
-        if let Some(transaction) = self.in_hand.take() {
-            transaction.abort(&mut self.store);
-        }
-    }
-
-    /// Aborts all transactions of a connection.
-    fn abort_all(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(conn.index()) else { return };
-        for transaction in std::mem::take(&mut connection.transactions).into_values() {
-            transaction.abort(&mut self.store);
-        }
-    }
-
-    /// The store as the request that is being served sees it.
-    pub(crate) fn view(&self) -> View<'_> {
-        View::of(&self.store, self.in_hand.as_deref())
-    }
 }
 
 /// Whether a request changes nothing but what its reply is in: it reads, outside of any transaction.
@@ -865,6 +774,8 @@ fn only_reads(header: &Header) -> bool {
 }
 
 mod image;
+mod in_hand;
+mod waiting;
 
 #[cfg(test)]
 mod alteration_tests;
