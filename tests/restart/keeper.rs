@@ -6,7 +6,7 @@ use rstest::rstest;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 use xenstored_tests::scene::{Scene, write};
-use xenstored_tests::wait;
+use xenstored_tests::{process, wait};
 
 const KEPT: &[&str] = &["--keep", "5"];
 
@@ -52,6 +52,9 @@ fn who_comes_while_the_keeper_has_yet_to_hear_of_the_end_gets_what_is_held() {
 fn a_keeper_that_gives_up_removes_the_socket_of_its_daemon_and_no_other(#[case] followed: bool) {
     let mut scene = Scene::with_args(&["--keep", "1"], &[]);
     let socket = scene.host.socket();
+    // Standard streams, the link, its socket, the daemon's process, and then the listener and the event channels.
+    let holds = |pid: &u32| process::descriptors(*pid) >= 8;
+    wait::until("the keeper holds what there is", || scene.keepers().iter().any(holds));
     scene.stop();
     assert!(UnixStream::connect(&socket).is_ok(), "it is held");
     let other = followed.then(|| {

@@ -240,6 +240,18 @@ fn a_damaged_journal_is_refused_and_a_fresh_store_can_be_had() {
 }
 
 #[test]
+fn the_journal_of_a_daemon_at_work_is_not_touched() {
+    let daemon = unkept().start();
+    ok(&mut daemon.connect(), Op::Write, b"/a\0value");
+    let mut second = unkept().command(daemon.dir());
+    let output = second.arg("--pid-file").arg(daemon.dir().join("another-pid")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("another daemon answers at") && !said.contains("the store is as it was"), "{said}");
+    assert_eq!(ok(&mut daemon.connect(), Op::Read, b"/a\0"), b"value");
+}
+
+#[test]
 fn a_journal_without_room_costs_nobody_anything() {
     let limited = || unkept().file_size(3 << 20);
     let mut daemon = limited().start();

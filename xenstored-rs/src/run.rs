@@ -241,6 +241,10 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
             (None, Kept::default())
         }
     };
+    // A journal whose daemon is at work is not touched.
+    if kept.listener.is_none() {
+        listener::clear(&files.socket)?;
+    }
     let Start { journaled, past } = journal::start(options, files, config(options))?;
     // The keeper of a daemon that was replaced may be in the other's service, and end with that. What one holds of a store
     // that is no more is of no use.

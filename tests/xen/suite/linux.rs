@@ -27,7 +27,7 @@ fn console() -> String {
 }
 
 #[rstest]
-#[ignore = "takes long: make xen ARGS=linux"]
+#[ignore = "boots Linux in an emulated guest, which takes minutes: make xen ARGS=linux"]
 fn a_linux_guest_uses_its_store_through_its_own_kernel(#[values("pv", "pvh")] kind: &str) {
     let dom0 = Dom0::start();
     let mut client = dom0.connect();
