@@ -8,5 +8,6 @@ mod player;
 mod replace;
 mod sockets;
 mod take_over;
+mod trial;
 
 use xenstored_tests::scene;

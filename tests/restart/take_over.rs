@@ -206,28 +206,3 @@ fn while_open_transactions_are_waited_for_new_ones_wait_too(#[case] given_up: bo
     let started = new.reply().unwrap();
     assert_eq!((started.header.req_id, started.error()), (waits, None), "{}", scene.log());
 }
-
-#[test]
-fn a_new_program_that_cannot_go_on_changes_nothing() {
-    let mut scene = Scene::with_args(&["--keep", "5"], &[1]);
-    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
-    write(&mut guest, "a", b"1").unwrap();
-    let broken = scene.host.dir().join("broken");
-    std::fs::write(&broken, "#!/bin/sh\necho xenstored-rs\ntest \"$1\" = --help\n").unwrap();
-    std::fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut say = |words: &[&str]| {
-        let reply = ask(&mut dom0, Op::Control, words).unwrap();
-        String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
-    };
-    assert_eq!(say(&["live-update", "-f", broken.to_str().unwrap()]), "OK");
-    assert!(say(&["live-update", "-s"]).starts_with("The new binary cannot go on"));
-    let junk = scene.host.dir().join("junk");
-    std::fs::write(&junk, "neither").unwrap();
-    std::fs::set_permissions(&junk, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    assert_eq!(say(&["live-update", "-f", junk.to_str().unwrap()]), "OK");
-    assert_eq!(say(&["live-update", "-s"]), "Error activating new binary.");
-    assert_eq!(guest.read("a"), Ok(b"1".to_vec()));
-    scene.add(7);
-    scene.destroy(7);
-    scene.assert_alive();
-}

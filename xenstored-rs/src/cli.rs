@@ -40,8 +40,13 @@ pub enum Command {
     Version,
     /// Exit with status 0.
     Nothing,
-    /// See whether a daemon with these options could go on with the journal that is there.
-    CheckState(Box<Options>),
+    /// See whether a daemon with these options could go on with the state in a file.
+    CheckState {
+        /// An image of a journal, a journal's directory, or a stream.
+        file: PathBuf,
+        /// The daemon's options.
+        options: Box<Options>,
+    },
     /// Print a log of the journal for a person and exit.
     DumpJournal(PathBuf),
     /// Run as the store daemon.
@@ -197,8 +202,9 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// `--no-journal`: nothing outlives the daemon.
     pub no_journal: bool,
-    /// `--check-state`: only see whether the journal that is there can be gone on with.
-    pub check_state: bool,
+    /// `--check-state FILE`: only see whether the state in that file, or the journal in that directory, can be gone on
+    /// with.
+    pub check_state: Option<PathBuf>,
     /// `-R`: begin with a fresh store, whatever an earlier daemon left.
     pub no_recovery: bool,
     /// `--keep`: how long sockets and event channels are kept after a stop; none is no keeper at all.
@@ -234,7 +240,7 @@ impl Default for Options {
             privileged_domid: 0,
             state_dir: None,
             no_journal: false,
-            check_state: false,
+            check_state: None,
             no_recovery: false,
             keep: Some(KEEP),
             replace: false,
@@ -306,8 +312,12 @@ where
         match step(&mut parser, &mut options) {
             Ok(Step::Option) => {}
             Ok(Step::Command(command)) => return Ok(command),
-            Ok(Step::End) if options.check_state => return Ok(Command::CheckState(options)),
-            Ok(Step::End) => return Ok(Command::Run(options)),
+            Ok(Step::End) => {
+                return Ok(match options.check_state.take() {
+                    Some(file) => Command::CheckState { file, options },
+                    None => Command::Run(options),
+                });
+            }
             Err(error) if options.take_over.is_some() => options.remarks.push(format!("passed over: {error}")),
             Err(error) => return Err(error),
         }
@@ -342,7 +352,7 @@ fn step(parser: &mut lexopt::Parser, options: &mut Options) -> Result<Step, CliE
         Short('R') | Long("no-recovery") => options.no_recovery = true,
         Long("state-dir") => options.state_dir = Some(file(parser, "--state-dir")?),
         Long("replace") => options.replace = true,
-        Long("check-state") => options.check_state = true,
+        Long("check-state") => options.check_state = Some(file(parser, "--check-state")?),
         Long("no-journal") => options.no_journal = true,
         Long("keep") => {
             let seconds = number(parser, "--keep", TIMEOUT_MAX_SECONDS)?;

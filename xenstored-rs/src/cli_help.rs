@@ -65,6 +65,9 @@ Surviving its own death:
                             with all clients and guests
   -R, --no-recovery         begin with a fresh store, whatever is there
       --dump-journal FILE   print a log of a journal
+      --check-state FILE    only see whether a daemon with these options can go
+                            on with FILE: an image of a journal, its directory,
+                            or a state_dump
 
 Accepted without effect, for older start scripts:
   -I, --internal-db[=on|off]  the store is always kept in memory

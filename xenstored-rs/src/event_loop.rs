@@ -38,9 +38,10 @@ const GUESTS: Token = Token(3);
 
 const KEEPER: Token = Token(4);
 const COMPACTION: Token = Token(5);
+const UPDATE: Token = Token(6);
 
 /// Token of the client whose connection has index 0.
-const FIRST_CLIENT: usize = 6;
+const FIRST_CLIENT: usize = 7;
 
 /// Connections accepted in one turn; then those that are there come first.
 const ACCEPT_BUDGET: usize = 64;
@@ -60,6 +61,7 @@ const HEAP_CALM: Duration = Duration::from_secs(1);
 
 mod kept;
 mod replacement;
+mod trial;
 
 pub(crate) use replacement::Identity;
 
@@ -96,6 +98,8 @@ pub(crate) struct EventLoop {
     compaction: Compaction,
     /// Live updates.
     update: LiveUpdate,
+    /// The one that was asked to start.
+    trial: Option<trial::Update>,
     /// Another daemon goes on.
     leaving: bool,
     /// What this daemon is, where another may be executed in its place.
@@ -139,6 +143,7 @@ impl EventLoop {
             keeping: None,
             compaction: Compaction::default(),
             update: LiveUpdate::default(),
+            trial: None,
             leaving: false,
             identity: None,
             orders: None,
@@ -297,6 +302,9 @@ impl EventLoop {
             }
             self.look_at_heap(ended);
             self.compact(ended);
+            if let Some(trial) = &mut self.trial {
+                trial.look(ended);
+            }
             timeout = self.timeout(more, ended);
         }
     }
@@ -341,12 +349,18 @@ impl EventLoop {
 
     /// Makes the journal short where it has become long.
     fn compact(&mut self, now: Duration) {
+        if self.trial.as_ref().is_some_and(trial::Update::reads) {
+            return;
+        }
         let guests = self.guests.as_ref();
         let shell = |started: &Config| {
             let without = || ShellState::encode(started, HostPorts::default(), std::iter::empty());
             guests.map_or_else(without, |guests| guests.shell_state(started))
         };
-        self.compaction.start_if_due(&mut self.engine, shell, self.poll.registry(), COMPACTION, now);
+        let registry = self.poll.registry();
+        if self.compaction.start_if_due(&mut self.engine, shell, registry, COMPACTION, now).is_err() {
+            self.made_short(None);
+        }
     }
 
     /// How long to wait for events.
@@ -357,7 +371,9 @@ impl EventLoop {
         let retry = (self.accepting == Accepting::Paused).then_some(now + ACCEPT_RETRY);
         let engine = self.engine.next_deadline().map(|deadline| deadline.0);
         let compaction = self.compaction.next_deadline(&self.engine);
-        let next = [retry, self.effects.next_deadline(), engine, self.trim_at, compaction].into_iter().flatten().min();
+        let trial = self.trial.as_ref().and_then(trial::Update::next_deadline);
+        let all = [retry, self.effects.next_deadline(), engine, self.trim_at, compaction, trial];
+        let next = all.into_iter().flatten().min();
         next.map(|next| next.saturating_sub(now))
     }
 
@@ -400,7 +416,11 @@ impl EventLoop {
                     self.let_transactions_go();
                 }
                 KEEPER => self.keeper_ended(),
-                COMPACTION => self.compaction.ended(&mut self.engine, self.poll.registry(), clock::now()),
+                COMPACTION => {
+                    let image = self.compaction.ended(&mut self.engine, self.poll.registry(), clock::now());
+                    self.made_short(image);
+                }
+                UPDATE => self.candidate_ended(),
                 Token(token) => {
                     let Some(client) = self.clients.get_mut(token - FIRST_CLIENT).and_then(Option::as_mut) else {
                         continue;
@@ -412,6 +432,10 @@ impl EventLoop {
                     let conn = client.conn;
                     let unblocked = event.is_writable() && client.unblock(self.poll.registry());
                     self.list(conn);
+                    // The other end is closed altogether.
+                    if event.is_write_closed() {
+                        self.abandon_update_of(conn);
+                    }
                     if unblocked {
                         self.flush_one(conn);
                     }

@@ -2,6 +2,7 @@
 //!
 //! What a xenstore is lives in `xenstore-core`; this crate only carries bytes to it and does what it asks for.
 
+mod candidate;
 pub mod cli;
 pub mod cli_help;
 mod client;

@@ -5,11 +5,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use xenstore_core::ConnId;
@@ -27,9 +25,6 @@ pub(crate) const HAND_OVER: &[u8] = b"--hand-over";
 
 /// A text that every help of ours has, and no other's.
 const OURS: &str = "xenstored-rs";
-
-/// Most bytes of a program's words that are looked at.
-const WORDS_MAX: u64 = 64 << 10;
 
 /// An update that is being prepared.
 #[derive(Debug)]
@@ -191,42 +186,9 @@ fn cannot_execute(program: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether a program is a build of this one. Any xenstored prints its help and ends when asked for it, and does nothing
-/// else.
-pub(crate) fn is_ours(program: &Path) -> bool {
-    said(program, &["--help".into()]).is_some_and(|(good, words)| good && words.contains(OURS))
-}
-
-/// Whether a build of this program can go on with the journal of `arguments`; if not, what it says.
-pub(crate) fn can_go_on(program: &Path, arguments: &[OsString]) -> Result<(), String> {
-    let mut arguments = arguments.to_vec();
-    arguments.push("--check-state".into());
-    match said(program, &arguments) {
-        Some((true, _)) => Ok(()),
-        Some((false, words)) => Err(words.trim_end().to_owned()),
-        None => Err("it cannot be executed".to_owned()),
-    }
-}
-
-/// How a program ends that is executed as a child, and what it says.
-fn said(program: &Path, arguments: &[OsString]) -> Option<(bool, String)> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_remove("NOTIFY_SOCKET")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut words = Vec::new();
-    if let Some(out) = child.stdout.take() {
-        out.take(WORDS_MAX).read_to_end(&mut words).ok()?;
-    }
-    if let Some(err) = child.stderr.take() {
-        err.take(WORDS_MAX).read_to_end(&mut words).ok()?;
-    }
-    let status = child.wait().ok()?;
-    Some((status.success(), String::from_utf8_lossy(&words).into_owned()))
+/// Whether this is what a build of this program prints when it is asked for its help.
+pub(crate) fn is_help_of_ours(words: &str) -> bool {
+    words.contains(OURS)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::cli_help;
 use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
 use crate::event_loop::{EventLoop, Identity};
-use crate::journal::{self, Start};
+use crate::journal::{self, RecoveryError, Start, StartError};
 use crate::keeper::{self, Kept, Link, LinkError};
 use crate::keeping::Orders;
 use crate::listener::{self, SocketFile};
@@ -84,7 +84,7 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
         Ok(Command::Help) => return print(cli_help::help()),
         Ok(Command::Version) => return print(&cli_help::version()),
         Ok(Command::Nothing) => return ExitCode::SUCCESS,
-        Ok(Command::CheckState(options)) => return check_state(&options),
+        Ok(Command::CheckState { file, options }) => return check_state(&options, &file),
         Ok(Command::DumpJournal(file)) => return dump_journal(&file),
         Ok(Command::Run(options)) => options,
         Err(error) => return fail(USAGE, &error.to_string()),
@@ -117,10 +117,16 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Tells whether a daemon with these options could go on with the journal that is there, which is not touched.
-fn check_state(options: &Options) -> ExitCode {
-    let files = RunDir::locate(std::env::var_os, options.pid_file.as_deref());
-    match files.map_err(Stop::from).and_then(|files| Ok(journal::check(options, &files, &config(options))?)) {
+/// Tells whether a daemon with these options could go on with the state in a file, which is not touched.
+fn check_state(options: &Options, file: &Path) -> ExitCode {
+    let config = config(options);
+    let checked = match journal::check(file, &config) {
+        Err(StartError::Recovery(RecoveryError::Journal(xenstore_journal::Error::NotAJournal { .. }))) => {
+            take_over::check(file, config).map_err(Stop::from)
+        }
+        checked => checked.map_err(Stop::from),
+    };
+    match checked {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop { message, .. }) => fail(FAILED, &message),
     }

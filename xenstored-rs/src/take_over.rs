@@ -92,23 +92,8 @@ fn state_file(from: TakeOver, files: &RunDir) -> PathBuf {
 /// Where it cannot be read, or is wrong anywhere.
 pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Option<Taken>, TakeOverError> {
     let file = state_file(from, files);
-    let bytes = match fs::symlink_metadata(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(there) if !there.is_file() || there.len() > STATE_MAX => {
-            return Err(TakeOverError::Io { file, source: io::ErrorKind::InvalidInput.into() });
-        }
-        _ => fs::read(&file).map_err(|source| TakeOverError::Io { file: file.clone(), source })?,
-    };
-    let state = match from {
-        TakeOver::C => {
-            migration::read_stream(&bytes).map_err(|source| TakeOverError::Stream { file: file.clone(), source })?
-        }
-        TakeOver::Oxenstored => {
-            migration::read_text(&bytes).map_err(|source| TakeOverError::Text { file: file.clone(), source })?
-        }
-    };
-    let Loaded { engine, connections } =
-        Engine::load(config, &state).map_err(|source| TakeOverError::Load { file: file.clone(), source })?;
+    let Some(state) = parse(from, &file)? else { return Ok(None) };
+    let Loaded { engine, connections } = load(&file, &state, config)?;
     let inherit = |fd: Option<i32>, what: &str| {
         let made = duplicate_inherited(fd.filter(|fd| *fd > 2)?);
         made.map_err(|error| warn!(what, fd, %error, "a descriptor of the other daemon is not there")).ok()
@@ -121,6 +106,41 @@ pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Opt
     let listener = inherit(state.listener, "listener");
     let event_channels = inherit(state.event_channels, "event channels");
     Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, file }))
+}
+
+/// Sees whether a stream of the C daemon's form could be taken over.
+///
+/// # Errors
+/// Where it cannot be read, or is wrong anywhere.
+pub(crate) fn check(file: &Path, config: Config) -> Result<(), TakeOverError> {
+    let state = parse(TakeOver::C, file)?;
+    state.map_or(Ok(()), |state| load(file, &state, config).map(drop))
+}
+
+/// What a file tells, if it is there.
+fn parse(from: TakeOver, file: &Path) -> Result<Option<State>, TakeOverError> {
+    let unreadable = |source| TakeOverError::Io { file: file.into(), source };
+    let bytes = match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(there) if !there.is_file() || there.len() > STATE_MAX => {
+            return Err(unreadable(io::ErrorKind::InvalidInput.into()));
+        }
+        _ => fs::read(file).map_err(unreadable)?,
+    };
+    let state = match from {
+        TakeOver::C => {
+            migration::read_stream(&bytes).map_err(|source| TakeOverError::Stream { file: file.into(), source })
+        }
+        TakeOver::Oxenstored => {
+            migration::read_text(&bytes).map_err(|source| TakeOverError::Text { file: file.into(), source })
+        }
+    };
+    state.map(Some)
+}
+
+/// A store as a state tells of it.
+fn load(file: &Path, state: &State, config: Config) -> Result<Loaded, TakeOverError> {
+    Engine::load(config, state).map_err(|source| TakeOverError::Load { file: file.into(), source })
 }
 
 /// Closes what the other daemon had open and removes its file: the store is here now.

@@ -222,6 +222,12 @@ impl Directory {
         next.ok_or_else(|| Error::damaged(&self.path, 0, "a file has the highest number there is"))
     }
 
+    /// Where the image of a number is, or would be.
+    #[must_use]
+    pub fn image(&self, number: u64) -> PathBuf {
+        self.file(Form::Image, number)
+    }
+
     pub(crate) fn file(&self, form: Form, number: u64) -> PathBuf {
         self.path.join(format!("{}.{number}", form.name()))
     }

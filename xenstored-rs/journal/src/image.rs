@@ -7,14 +7,14 @@ use std::{
     fs::File,
     io::{self, BufWriter, Read, Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use crate::{
     blocks::check_limit,
-    directory::{Directory, Temporary},
+    directory::{Directory, Temporary, open_plain},
     error::Error,
-    heading::{FileHeading, Form, Heading},
+    heading::{BootId, FileHeading, Form, Heading},
     layout::HEADING,
 };
 
@@ -106,7 +106,19 @@ impl Image {
     /// # Errors
     /// If it cannot be read, is of another boot or a newer format, or not whole.
     pub fn open(directory: &Directory, number: u64) -> Result<Self, Error> {
-        let unread = Unread::open(directory, number)?;
+        Self::take(Unread::open(directory, number)?)
+    }
+
+    /// Reads any file that is an image of this boot.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn open_file(path: &Path) -> Result<Self, Error> {
+        let boot = BootId::current().map_err(Error::io("learn of the boot for", path))?;
+        Self::take(Unread::of(path.into(), open_plain(path, false)?, boot)?)
+    }
+
+    fn take(unread: Unread) -> Result<Self, Error> {
         let mut content = Vec::new();
         let no_memory = Error::io("find memory for", &unread.path);
         content.try_reserve_exact(unread.len).map_err(|_| no_memory(io::ErrorKind::OutOfMemory.into()))?;
@@ -145,13 +157,18 @@ impl Unread {
     fn open(directory: &Directory, number: u64) -> Result<Self, Error> {
         let path = directory.file(Form::Image, number);
         let file = directory.open_file(&path, false)?;
+        let unread = Self::of(path, file, directory.boot())?;
+        if unread.heading.number != number {
+            return Err(Error::misnamed(&unread.path));
+        }
+        Ok(unread)
+    }
+
+    fn of(path: PathBuf, file: File, boot: BootId) -> Result<Self, Error> {
         let size = file.metadata().map_err(Error::io("look at", &path))?.len();
         let mut beginning = Vec::with_capacity(HEADING);
         Read::take(&file, HEADING as u64).read_to_end(&mut beginning).map_err(Error::io("read", &path))?;
-        let whole = FileHeading::decode(&path, &beginning, Form::Image, Some(directory.boot()))?;
-        if whole.heading.number != number {
-            return Err(Error::misnamed(&path));
-        }
+        let whole = FileHeading::decode(&path, &beginning, Form::Image, Some(boot))?;
         match usize::try_from(whole.size) {
             Ok(len) if size.checked_sub(HEADING as u64) == Some(whole.size) => {
                 Ok(Self { path, file, heading: whole.heading, len, checksum: whole.checksum })

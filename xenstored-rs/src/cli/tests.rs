@@ -97,6 +97,14 @@ fn path_max_is_capped_and_says_so(#[case] arguments: &[&str]) {
 }
 
 #[test]
+fn a_state_is_checked_with_the_options_of_a_daemon() {
+    let command = parse(["-E", "5", "--check-state", "/x/image.3"]).unwrap();
+    let Command::CheckState { file, options } = command else { panic!("{command:?}") };
+    assert_eq!((file, options.quotas.len()), (PathBuf::from("/x/image.3"), 1));
+    assert!(refusal(&["--check-state"]).contains("--check-state"));
+}
+
+#[test]
 fn the_event_timeout_is_in_seconds_and_zero_switches_it_off() {
     assert_eq!(options(&["-w", "watch-event=3"]).watch_event_timeout, Some(Duration::from_secs(3)));
     assert_eq!(options(&["--timeout=watch-event=0"]).watch_event_timeout, None);

@@ -18,7 +18,7 @@ use xenstore_core::{ConnId, feature};
 
 use super::EventLoop;
 use crate::clock;
-use crate::live_update::{Plan, Step, can_go_on, is_ours};
+use crate::live_update::{Plan, Step};
 
 /// Name of the file in which the state is handed over, in the run directory.
 const STATE_FILE: &str = "state_dump";
@@ -57,7 +57,10 @@ impl EventLoop {
         let answer = match self.update.step(conn, life, words, clock::now(), alive) {
             Step::Text(text) => Ok(text),
             Step::Refused(error) => Err(error),
-            Step::Start(plan) => Ok(self.replace(conn, &plan)),
+            Step::Start(plan) => match self.try_out(conn, life, plan) {
+                Some(text) => Ok(text),
+                None => return,
+            },
             Step::HandOver => Ok(self.leave()),
         };
         let answer = answer.map(|text| text.bytes().chain([0]).collect());
@@ -93,27 +96,8 @@ impl EventLoop {
         std::process::id().to_string()
     }
 
-    /// Executes another daemon. Returns only where that is not done, with what is to be said of it.
-    fn replace(&mut self, conn: ConnId, plan: &Plan) -> String {
-        let Some(identity) = self.identity.clone() else { return "This daemon cannot be replaced.".to_owned() };
-        let ours = is_ours(&plan.program);
-        if ours && self.engine.is_journaled() {
-            let own = without_update(&identity.arguments);
-            let arguments = plan.arguments.as_ref().unwrap_or(&own);
-            if let Err(words) = can_go_on(&plan.program, arguments) {
-                self.update.end();
-                return format!("The new binary cannot go on: {words}");
-            }
-            return self.become_ours(plan, arguments);
-        }
-        if let Some(busy) = self.wait_for_transactions(plan) {
-            return busy;
-        }
-        self.become_another(conn, plan, &identity)
-    }
-
     /// What to say while transactions are open: another daemon does not know them.
-    fn wait_for_transactions(&mut self, plan: &Plan) -> Option<String> {
+    pub(super) fn wait_for_transactions(&mut self, plan: &Plan) -> Option<String> {
         let open = self.engine.open_transactions();
         if open.is_empty() {
             return None;
@@ -133,14 +117,27 @@ impl EventLoop {
         Some(words)
     }
 
-    /// Goes on as another build of this program: the journal and the keeper have everything.
-    fn become_ours(&mut self, plan: &Plan, arguments: &[OsString]) -> String {
+    /// The arguments for another build of this program, which are this daemon's own where an update says nothing.
+    pub(super) fn own_arguments(&self, plan: &Plan) -> Option<Vec<OsString>> {
+        let own = || self.identity.as_ref().map(|identity| without_update(&identity.arguments));
+        plan.arguments.clone().or_else(own)
+    }
+
+    /// Goes on as another build of this program: the journal and the keeper have everything. Returns only where that is
+    /// not done, with what is to be said of it.
+    pub(super) fn become_ours(&mut self, plan: &Plan) -> String {
+        let Some(arguments) = self.own_arguments(plan) else { return self.not_replaced() };
         info!(program = %plan.program.display(), "another build goes on");
         if let Err(error) = self.keep_everything() {
             warn!(%error, "a client may be lost at the update");
         }
-        let failed = execute(&plan.program, arguments);
+        let failed = execute(&plan.program, &arguments);
         error!(%failed, "the new binary cannot be executed");
+        self.not_replaced()
+    }
+
+    /// Nothing was executed.
+    fn not_replaced(&mut self) -> String {
         self.update.end();
         "Error activating new binary.".to_owned()
     }
@@ -154,8 +151,10 @@ impl EventLoop {
         }
     }
 
-    /// Goes on as a daemon of another kind, which reads a stream and inherits the descriptors.
-    fn become_another(&mut self, conn: ConnId, plan: &Plan, identity: &Identity) -> String {
+    /// Goes on as a daemon of another kind, which reads a stream and inherits the descriptors. Returns only where that is
+    /// not done, with what is to be said of it.
+    pub(super) fn become_another(&mut self, conn: ConnId, plan: &Plan) -> String {
+        let Some(identity) = self.identity.clone() else { return self.not_replaced() };
         info!(program = %plan.program.display(), "another daemon goes on");
         let file = identity.run_dir.join(STATE_FILE);
         let failed = match self.hand_over(conn, plan, &file) {
@@ -168,8 +167,7 @@ impl EventLoop {
         };
         error!(%failed, "the other daemon cannot be executed; this one goes on");
         self.take_back(&file);
-        self.update.end();
-        "Error activating new binary.".to_owned()
+        self.not_replaced()
     }
 
     /// Brings everything into the shape in which another daemon finds it.

@@ -32,6 +32,10 @@ pub(crate) struct Compaction {
     not_before: Duration,
 }
 
+/// The journal stays long, for now.
+#[derive(Debug)]
+pub(crate) struct NotShort;
+
 #[derive(Debug)]
 struct Running {
     child: Pid,
@@ -42,8 +46,19 @@ struct Running {
 }
 
 impl Compaction {
+    /// Has one done soon, or the one that is under way come to its end; how that goes is told as for any.
+    pub(crate) fn want(&mut self, journaled: &mut Journaled) {
+        if self.running.is_none() {
+            journaled.compact_soon();
+            self.not_before = Duration::ZERO;
+        }
+    }
+
     /// Starts one where the journal asks for it. `shell` tells the shell's part of the image. The child's end is told
     /// through `token`.
+    ///
+    /// # Errors
+    /// If it cannot be started, of which the log has the reason; it is tried again after a while.
     pub(crate) fn start_if_due(
         &mut self,
         journaled: &mut Journaled,
@@ -51,14 +66,15 @@ impl Compaction {
         registry: &Registry,
         token: Token,
         now: Duration,
-    ) {
+    ) -> Result<(), NotShort> {
         if self.running.is_some() || now < self.not_before || !journaled.wants_compaction() {
-            return;
+            return Ok(());
         }
-        if let Err(error) = self.start(journaled, shell, registry, token) {
+        self.start(journaled, shell, registry, token).map_err(|error| {
             warn!(error = &*error, "the journal cannot be made short now");
             self.not_before = now + RETRY;
-        }
+            NotShort
+        })
     }
 
     fn start(
@@ -95,15 +111,19 @@ impl Compaction {
         }
     }
 
-    /// Takes note that the child ended.
-    pub(crate) fn ended(&mut self, journaled: &mut Journaled, registry: &Registry, now: Duration) {
-        let Some(Running { child, end, number }) = self.running.take() else { return };
+    /// Takes note that the child ended. Tells the number of the image if it is whole.
+    pub(crate) fn ended(&mut self, journaled: &mut Journaled, registry: &Registry, now: Duration) -> Option<u64> {
+        let Running { child, end, number } = self.running.take()?;
         let _ = registry.deregister(&mut SourceFd(&end.as_fd().as_raw_fd()));
         match waitpid(child, None) {
-            Ok(WaitStatus::Exited(_, 0)) => journaled.forget_before(number),
+            Ok(WaitStatus::Exited(_, 0)) => {
+                journaled.forget_before(number);
+                Some(number)
+            }
             status => {
                 warn!(?status, "the store was not written down; the journal stays long");
                 self.not_before = now + RETRY;
+                None
             }
         }
     }

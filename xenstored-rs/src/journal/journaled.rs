@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use tracing::{error, warn};
 use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Refused, Time};
@@ -210,6 +211,11 @@ impl Journaled {
         image.write_all(shell)?;
         self.engine.save(|bytes| image.write_all(bytes))?;
         Ok(image.finish()?)
+    }
+
+    /// Where the image of a number is, where images are made.
+    pub(crate) fn image(&self, number: u64) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.image(number))
     }
 
     /// Removes logs and images that are of no use once the image of that number is whole.

@@ -12,5 +12,6 @@ mod verdict;
 pub(crate) use compaction::Compaction;
 pub(crate) use journaled::{Journaled, READ_SIZE};
 pub(crate) use record::{HostPorts, Reach, RingPosition};
-pub(crate) use start::{Start, check, dump, start, start_with};
+pub(crate) use recovery::RecoveryError;
+pub(crate) use start::{Start, StartError, check, dump, start, start_with};
 pub(crate) use state::ShellState;

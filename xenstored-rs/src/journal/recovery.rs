@@ -83,7 +83,8 @@ fn begins(directory: &Directory, plan: &Plan) -> Result<bool, RecoveryError> {
     Ok(first.is_some_and(|first| matches!(Record::decode(first.kind, first.payload), Some(Record::Began(_)))))
 }
 
-/// As [`recover`], without writing anything, and with nothing but the shell's part to show for it.
+/// As [`recover`], without writing anything, and with nothing but the shell's part to show for it. Where a daemon is at
+/// work, what it does meanwhile can look like damage.
 ///
 /// # Errors
 /// As [`recover`].
@@ -99,16 +100,19 @@ pub(crate) fn look_through(directory: &Directory) -> Result<Option<ShellState>, 
 }
 
 fn read_image(directory: &Directory, plan: &Plan) -> Result<Past, RecoveryError> {
-    Ok(match plan.image {
-        Some(number) => {
-            let image = Image::open(directory, number)?;
-            let (shell, engine) = split(image.content()).ok_or(RecoveryError::Shell { number })?;
-            let state = ShellState::decode(shell).ok_or(RecoveryError::Shell { number })?;
-            let engine = Engine::restore(engine).map_err(|source| RecoveryError::Image { number, source })?;
-            Some((engine, state))
-        }
-        None => None,
-    })
+    plan.image.map(|number| restore(&Image::open(directory, number)?)).transpose()
+}
+
+/// What an image tells.
+///
+/// # Errors
+/// If that is nothing that can have been.
+pub(crate) fn restore(image: &Image) -> Result<(Engine, ShellState), RecoveryError> {
+    let number = image.heading().number;
+    let (shell, engine) = split(image.content()).ok_or(RecoveryError::Shell { number })?;
+    let state = ShellState::decode(shell).ok_or(RecoveryError::Shell { number })?;
+    let engine = Engine::restore(engine).map_err(|source| RecoveryError::Image { number, source })?;
+    Ok((engine, state))
 }
 
 fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError> {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 use xenstore_core::{Config, DomainEvent, Engine};
-use xenstore_journal::{Directory, Log, LogFile, Record as Written};
+use xenstore_journal::{Directory, Image, Log, LogFile, Record as Written};
 
 use super::journaled::{Journaled, WRITER};
 use super::record::Record;
-use super::recovery::{Recovered, RecoveryError, look_through, recover};
+use super::recovery::{Recovered, RecoveryError, look_through, recover, restore};
 use super::settings::{self, Unchangeable};
 use super::state::ShellState;
 use crate::cli::Options;
@@ -79,21 +79,18 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
     Ok(Start { journaled, past: None })
 }
 
-/// Sees whether the journal that is there can be gone on with, without touching it: its daemon may be at work. No
-/// journal is good too.
+/// Sees whether an image, or the whole journal in a directory, can be gone on with, without touching it. An image does not
+/// change any more, so its daemon may be at work.
 ///
 /// # Errors
 /// As [`start`].
-pub(crate) fn check(options: &Options, files: &RunDir, config: &Config) -> Result<(), StartError> {
-    let place = place(options, files);
-    if options.no_journal || !place.exists() {
-        return Ok(());
-    }
-    let directory = Directory::open(&place).map_err(RecoveryError::from)?;
-    if let Some(state) = look_through(&directory)? {
-        settings::check(&state.started, config)?;
-    }
-    Ok(())
+pub(crate) fn check(file: &Path, config: &Config) -> Result<(), StartError> {
+    let state = if file.is_dir() {
+        look_through(&Directory::open(file).map_err(RecoveryError::from)?)?
+    } else {
+        Some(restore(&Image::open_file(file).map_err(RecoveryError::from)?)?.1)
+    };
+    state.map_or(Ok(()), |state| Ok(settings::check(&state.started, config)?))
 }
 
 /// Begins a journal with an engine that came from elsewhere; an old journal is of no use then.
