@@ -10,7 +10,8 @@ help:
 	@echo 'make bench   speed beside the peers, of the daemon and of the C library; ARGS="--quick" for a short one'
 	@echo 'make bench-lib  the C library alone: CPU time of the program that calls it'
 	@echo 'make lib     the C library libxenstore, into target/lib'
-	@echo 'make fuzz    fuzz targets in turn; TARGET=request_stream for one, SECONDS=3600 for longer'
+	@echo 'make fuzz    fuzz targets in turn; TARGET=recovery for one, SECONDS=3600 for longer,'
+	@echo '             INPUTS=100000 for so many at most'
 	@echo 'make kill-loop  guests and clients lose nothing while the daemon is killed; ROUNDS=2000'
 	@echo 'make miri    unit tests in the interpreter that sees undefined behaviour (nightly toolchain with Miri)'
 	@echo 'make valgrind  memcheck over unit tests, and over the daemon with guests on a simulated host'
@@ -43,7 +44,7 @@ lib: setup
 	@scripts/lib
 
 fuzz: setup
-	@scripts/fuzz "$(TARGET)" $(SECONDS)
+	@scripts/fuzz "$(TARGET)" "$(SECONDS)" $(INPUTS)
 
 kill-loop: setup
 	@scripts/kill-loop $(ROUNDS)

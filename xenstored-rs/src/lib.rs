@@ -8,6 +8,8 @@ pub mod cli_help;
 mod client;
 mod clock;
 pub mod daemonise;
+#[cfg(fuzzing)]
+pub mod damage;
 mod effects;
 mod event_loop;
 mod guests;

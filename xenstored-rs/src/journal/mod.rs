@@ -1,9 +1,13 @@
 //! How the store outlives the daemon: the engine's calls are written down before they are made.
 
 mod compaction;
+#[cfg(test)]
+mod damage_tests;
 mod journaled;
 mod record;
 mod recovery;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod sample;
 mod settings;
 mod start;
 mod state;

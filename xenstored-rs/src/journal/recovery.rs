@@ -155,6 +155,21 @@ fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError
     Ok(Recovered { engine, state, log })
 }
 
+/// What one log tells of that begins a history.
+///
+/// # Errors
+/// As [`recover`].
+#[cfg(any(test, fuzzing))]
+pub(super) fn recover_log(log: &LogFile<impl AsRef<[u8]>>) -> Result<Engine, RecoveryError> {
+    let mut past = None;
+    let script =
+        Script { path: log.path(), number: log.heading().number, convicts: log.convicts().collect(), noted: None };
+    replay(&script, log.records(), &mut past)?;
+    let nothing =
+        || RecoveryError::Record { path: log.path().into(), offset: 0, what: "a journal without a beginning" };
+    past.map(|(engine, _)| engine).ok_or_else(nothing)
+}
+
 /// The two parts of an image: what the shell knows, with its length before it, and the engine.
 fn split(content: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = content.split_first_chunk()?;
