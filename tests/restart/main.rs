@@ -4,10 +4,15 @@ mod fatal_request;
 mod guests;
 mod keeper;
 mod kill_loop;
+mod party;
 mod player;
 mod replace;
+mod shared_words;
 mod sockets;
+mod stage;
+mod steps;
 mod take_over;
+mod tracer;
 mod trial;
 
 use xenstored_tests::scene;

@@ -3,7 +3,7 @@
 //! A guest is looked at when its event channel signals, when something is to be sent to it, or when its turn has come
 //! that it waited for. Once a second all rings are looked at, for guests that forget to signal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use mio::unix::SourceFd;
@@ -26,6 +26,7 @@ use crate::journal::{Journaled, Reach, RingPosition};
 use crate::ring_limit::RingLimit;
 
 mod recovery;
+mod strays;
 
 /// Grants that are mapped at most, as the C daemon sets it: every domain id that there can be.
 const MOST_GRANTS: u32 = 32_752;
@@ -63,6 +64,10 @@ pub(crate) struct Guests {
     channels: EventChannels,
     /// They were another daemon's, with its ports bound.
     channels_are_kept: bool,
+    /// Ports may be bound of which nobody knows.
+    may_have_strays: bool,
+    /// Ports of guests that are still to be gone on with.
+    promised: BTreeSet<Port>,
     grants: GrantTable,
     limit: RingLimit,
     foreign: Option<ForeignMemory>,
@@ -122,6 +127,8 @@ impl Guests {
         Ok(Self {
             channels,
             channels_are_kept,
+            may_have_strays: channels_are_kept,
+            promised: BTreeSet::new(),
             grants,
             limit: RingLimit::of_this_host(),
             foreign,
@@ -177,7 +184,7 @@ impl Guests {
             {
                 self.by_port.remove(&old.port());
             }
-            let bound = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
+            let bound = self.bind(domid, remote).map_err(|error| refused(domid, &error))?;
             let local = bound.port();
             let guest = self.guest_mut(conn).ok_or(XsError::Io)?;
             guest.reach = Reach { remote, local, ..guest.reach };
@@ -195,7 +202,7 @@ impl Guests {
         }
         let ring = Ring::new(self.map(domid, gfn).map_err(|error| refused(domid, &error))?);
         let remote = ring.port().unwrap_or(Port(port));
-        let port = self.channels.bind_interdomain(xen(domid), remote).map_err(|error| refused(domid, &error))?;
+        let port = self.bind(domid, remote).map_err(|error| refused(domid, &error))?;
         let life = self.states.get(xen(domid)).ok().and_then(|state| state.unique_id);
         if let Some(id) = life {
             self.lives.insert(domid, id);

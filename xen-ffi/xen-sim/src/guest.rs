@@ -7,7 +7,7 @@ use std::hint;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use xen_sim_switchboard::{Channel, Page};
+use xen_sim_switchboard::{Channel, Page, slot_offset};
 
 /// A domain's kernel, as far as its store ring goes. It stays with the domain that it was taken of: when that is
 /// gone, its events are lost, and its page is read by nobody.
@@ -67,6 +67,12 @@ impl Guest {
     #[must_use]
     pub fn page(&self) -> &Page {
         self.inner.memory.page(self.slot).expect("the broker maps all pages")
+    }
+
+    /// Where its ring page stands in the host's memory file, in bytes: how a daemon's mapping of it is known.
+    #[must_use]
+    pub fn page_offset(&self) -> usize {
+        slot_offset(self.slot)
     }
 
     /// Whether its domain is still the one that it was taken of.

@@ -14,7 +14,7 @@ use xen_ffi::domain_state::{Control, UniqueId};
 use xen_ffi::event_channel::{BoundPort, EventChannels, Virq};
 use xen_ffi::ring::{Indices, Ring};
 use xen_ffi::xen_files::{RING_FILE, map_own_ring};
-use xenstore_core::migration::Peer;
+use xenstore_core::migration::{Peer, SavedConnection};
 use xenstore_core::{Config, ConnId, DomId, DomainEvent};
 
 use super::{Guests, HostError, RING_BYTES, position, xen};
@@ -85,6 +85,8 @@ impl Guests {
         let virq = kept.as_ref().and(state.ports.domain_state);
         let mut guests = Self::with_channels(registry, token, kept, virq)?;
         engine.host_ports(guests.ports());
+        guests.promised = state.reached.values().map(|reach| reach.local).collect();
+        guests.let_go_of(&state.left);
         for (&domid, &reach) in &state.reached {
             let Some(conn) = engine.guest_connection(domid) else { continue };
             let at = state.positions.get(&conn).copied().unwrap_or_default();
@@ -96,6 +98,7 @@ impl Guests {
                 }
             }
         }
+        guests.promised.clear();
         info!(guests = guests.by_domid.len(), "guests go on");
         guests.look_for_the_dead(engine, own);
         guests.look_at_domains(engine);
@@ -117,6 +120,11 @@ impl Guests {
         let virq = kept.as_ref().and(taken.state.domain_state_port).map(Port);
         let mut guests = Self::with_channels(registry, token, kept, virq)?;
         engine.host_ports(guests.ports());
+        let local_port = |saved: &SavedConnection| match saved.peer {
+            Peer::Ring { local_port, .. } => Some(Port(local_port)),
+            Peer::Socket { .. } => None,
+        };
+        guests.promised = taken.state.connections.iter().filter_map(local_port).collect();
         let mut ends = Ends::default();
         for (saved, &conn) in taken.state.connections.iter().zip(&taken.connections) {
             let Peer::Ring { domid, local_port, remote_port, gfn, .. } = saved.peer else { continue };
@@ -132,6 +140,7 @@ impl Guests {
                 warn!(domid = domid.0, error, "a domain of the other daemon cannot be served");
             }
         }
+        guests.promised.clear();
         guests.look_for_the_dead(engine, own);
         guests.look_at_domains(engine);
         Ok(guests)
@@ -189,7 +198,7 @@ impl Guests {
     }
 
     /// The local port of a guest: the one of before where it is bound still, and not for another already.
-    fn rebind(&self, reach: Reach) -> Result<BoundPort, xen_ffi::Error> {
+    fn rebind(&mut self, reach: Reach) -> Result<BoundPort, xen_ffi::Error> {
         let taken = self.by_port.contains_key(&reach.local) || self.ports().domain_state == Some(reach.local);
         if self.channels_are_kept
             && !taken
@@ -198,7 +207,7 @@ impl Guests {
             self.channels.unmask(port.port())?;
             return Ok(port);
         }
-        self.channels.bind_interdomain(xen(reach.domid), reach.remote)
+        self.bind(reach.domid, reach.remote)
     }
 
     /// Tells the engine of domains that went while no daemon was there.

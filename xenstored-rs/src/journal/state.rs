@@ -1,7 +1,8 @@
 //! What the shell knows beside the engine and must know again: how guests are reached, and where their rings stand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use xen_ffi::Port;
 use xenstore_core::{Config, ConnId, DomId, Effect, Engine};
 
 use super::record::{HostPorts, NOBODY, Reach, Record, RingPosition};
@@ -18,6 +19,8 @@ pub(crate) struct ShellState {
     pub(crate) reached: BTreeMap<DomId, Reach>,
     /// Where rings stand, by connection.
     pub(crate) positions: BTreeMap<ConnId, RingPosition>,
+    /// Ports of guests that were to be let go since the image. A death may have come before that.
+    pub(crate) left: BTreeSet<Port>,
 }
 
 /// Bytes of a guest in the encoded state.
@@ -51,7 +54,7 @@ impl ShellState {
         let (guests, []) = guests.as_chunks::<GUEST>() else { return None };
         let mut state = Self {
             started: settings::decode(text)?,
-            ports: HostPorts { domain_state: (port != 0).then_some(xen_ffi::Port(port)) },
+            ports: HostPorts { domain_state: (port != 0).then_some(Port(port)) },
             ..Self::default()
         };
         for guest in guests {
@@ -119,7 +122,7 @@ impl ShellState {
         // What was done then is done. What was not is asked for again by the engine as it is in the end.
         while let Some(effect) = engine.next_effect() {
             if let Effect::Release { domid, .. } = effect {
-                self.reached.remove(&domid);
+                self.left.extend(self.reached.remove(&domid).map(|reach| reach.local));
             }
         }
         Ok(())
@@ -138,8 +141,6 @@ impl ShellState {
 
 #[cfg(test)]
 mod tests {
-    use xen_ffi::Port;
-
     use super::*;
 
     #[test]

@@ -1,0 +1,151 @@
+//! A process that is stopped at its steps: each system call, going in and coming out, each store to chosen words of
+//! shared memory, and any single instruction after that.
+//!
+//! What a process does between two such steps is seen by nobody else, so a death there is a death at the step before.
+//! Stores are met by the processor's debug registers (x86-64); elsewhere only system calls and instructions are.
+
+use std::fs;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Words that can be watched at once: the debug registers that there are.
+pub(crate) const MOST_WATCHED: usize = 4;
+
+/// Looks for a stop before the process is looked at: most stops come at once.
+const LOOKS: u32 = 64;
+
+/// What became of a process that went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// It stands still.
+    Stopped,
+    /// It sleeps in a system call and waits for others.
+    Asleep,
+    /// It is no more.
+    Gone,
+}
+
+/// A process that is stepped through by the thread that attached to it. It ends with this.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    pid: Pid,
+    /// It was let go on and has not stopped since.
+    runs: bool,
+    /// A signal that it gets when it goes on.
+    signal: Option<Signal>,
+    /// It is no more, and its number may be another's.
+    gone: bool,
+}
+
+impl Tracer {
+    /// Stops a process wherever it is.
+    ///
+    /// # Errors
+    /// `EPERM` where the kernel, or the container around the test, lets nobody trace.
+    pub(crate) fn attach(pid: u32) -> Result<Self, Errno> {
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a pid fits"));
+        ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)?;
+        ptrace::interrupt(pid)?;
+        let mut tracer = Self { pid, runs: true, signal: None, gone: false };
+        while tracer.came() == Came::Asleep {}
+        Ok(tracer)
+    }
+
+    /// Has stores to these addresses, of eight bytes or four, be stops too. Tells whether they can be.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn watch(&self, words: &[(usize, usize)]) -> bool {
+        use nix::libc::{c_long, user};
+        use std::mem::offset_of;
+        use std::ptr::without_provenance_mut;
+        assert!(words.len() <= MOST_WATCHED);
+        let register = |number: usize| without_provenance_mut(offset_of!(user, u_debugreg) + 8 * number);
+        let mut control: c_long = 0;
+        for (number, &(address, size)) in words.iter().enumerate() {
+            let (stores, length) = (0b01, if size == 8 { 0b10 } else { 0b11 });
+            control |= 1 << (2 * number) | (length << 2 | stores) << (16 + 4 * number);
+            if ptrace::write_user(self.pid, register(number), address.cast_signed() as c_long).is_err() {
+                return false;
+            }
+        }
+        ptrace::write_user(self.pid, register(7), control).is_ok()
+    }
+
+    /// Has stores to these addresses be stops too, where that is known how to do.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn watch(&self, _: &[(usize, usize)]) -> bool {
+        false
+    }
+
+    /// Goes on to the next system call, or out of one, or behind a store.
+    pub(crate) fn next(&mut self) -> Came {
+        self.go_on(ptrace::syscall)
+    }
+
+    /// Goes on by one instruction; a system call is one.
+    pub(crate) fn step(&mut self) -> Came {
+        self.go_on(ptrace::step)
+    }
+
+    fn go_on(&mut self, how: impl Fn(Pid, Option<Signal>) -> nix::Result<()>) -> Came {
+        if !self.runs {
+            if how(self.pid, self.signal.take()).is_err() {
+                // It was killed by somebody else; what follows tells how far that is.
+                self.runs = true;
+                return self.came();
+            }
+            self.runs = true;
+        }
+        let came = self.came();
+        if came == Came::Stopped && self.signal.is_some() {
+            // Not a step of its own.
+            return self.go_on(how);
+        }
+        came
+    }
+
+    fn came(&mut self) -> Came {
+        loop {
+            for _ in 0..LOOKS {
+                match waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+                    Ok(WaitStatus::StillAlive) => thread::yield_now(),
+                    Ok(WaitStatus::Stopped(_, signal)) => {
+                        self.runs = false;
+                        self.signal = Some(signal).filter(|&signal| signal != Signal::SIGTRAP);
+                        return Came::Stopped;
+                    }
+                    Ok(WaitStatus::PtraceSyscall(_) | WaitStatus::PtraceEvent(..)) => {
+                        self.runs = false;
+                        return Came::Stopped;
+                    }
+                    Ok(_) | Err(_) => {
+                        self.gone = true;
+                        return Came::Gone;
+                    }
+                }
+            }
+            if sleeps(self.pid) {
+                return Came::Asleep;
+            }
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if !self.gone {
+            let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Whether a process waits for others.
+pub(crate) fn sleeps(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may have anything in it.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+}
