@@ -6,6 +6,7 @@ mod keeper;
 mod kill_loop;
 mod party;
 mod player;
+mod recovery;
 mod replace;
 mod shared_words;
 mod sockets;

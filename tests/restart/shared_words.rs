@@ -38,15 +38,18 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Where the daemon of a scene has these words, each with its size. Its log is the one of that number.
-pub(crate) fn addresses(scene: &Scene, log: u64, words: &[Shared]) -> Vec<(usize, usize)> {
+/// Where the daemon of a scene has these words, each with its size; `None` where it does not have them all. Its log is the
+/// one of that number.
+pub(crate) fn addresses(scene: &Scene, log: u64, words: &[Shared]) -> Option<Vec<(usize, usize)>> {
     let maps = fs::read_to_string(format!("/proc/{}/maps", scene.pid())).expect("the daemon lives");
     let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(Mapping::parse).collect();
-    // It was mapped under the name that it had before it was whole.
-    let log = format!("/journal/log.{log}.");
+    // A new one was mapped under the name that it had before it was whole.
+    let log = format!("/journal/log.{log}");
     // Records follow on the header; and the header is mapped for itself once more.
     let header = |with_records: bool| {
-        let starts = |each: &&Mapping<'_>| each.offset == 0 && each.name.contains(&log);
+        let is_log =
+            |name: &str| name.split_once(&log).is_some_and(|(_, more)| !more.starts_with(|c: char| c.is_ascii_digit()));
+        let starts = |each: &&Mapping<'_>| each.offset == 0 && is_log(each.name);
         let goes_on = |first: &Mapping<'_>| {
             mappings.iter().any(|each| each.start == first.end && each.name == first.name && each.offset > 0)
         };
@@ -58,14 +61,15 @@ pub(crate) fn addresses(scene: &Scene, log: u64, words: &[Shared]) -> Vec<(usize
         let is_it = |each: &&Mapping<'_>| each.offset == offset && each.name.starts_with("/memfd:xen-sim");
         mappings.iter().find(is_it).map(|page| page.start)
     };
-    let address = |word: &Shared| match *word {
-        Shared::Tail => (header(true).expect("the log is mapped") + 512, 8),
-        Shared::Executing => (header(false).expect("the log's header is mapped") + 576, 8),
-        Shared::Note => (header(true).expect("the log is mapped") + 640, 8),
-        Shared::Ring(domid, word) => {
-            let number = Word::ALL.iter().position(|&each| each == word).expect("it is one of all");
-            (page(domid).expect("the ring is mapped") + 2048 + 4 * number, 4)
-        }
+    let address = |word: &Shared| {
+        Some(match *word {
+            Shared::Tail => (header(true)? + 512, 8),
+            Shared::Executing => (header(false)? + 576, 8),
+            Shared::Note => (header(true)? + 640, 8),
+            Shared::Ring(domid, word) => {
+                (page(domid)? + 2048 + 4 * Word::ALL.iter().position(|&each| each == word)?, 4)
+            }
+        })
     };
     words.iter().map(address).collect()
 }

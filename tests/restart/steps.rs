@@ -88,7 +88,7 @@ fn client(stage: &mut Stage) -> &mut Party {
 }
 
 /// A write that comes in one part or in two.
-struct Write {
+pub(crate) struct Write {
     who: Who,
     shared: [Shared; 4],
     /// Bytes of the first part.
@@ -99,6 +99,14 @@ struct Write {
 impl Write {
     fn by(who: Who, shared: [Shared; 4], first: usize) -> Self {
         Self { who, shared, first, rest: Vec::new() }
+    }
+
+    pub(crate) fn through_a_ring() -> Self {
+        Self::by(asker, OF_A_RING, usize::MAX)
+    }
+
+    pub(crate) fn through_a_socket() -> Self {
+        Self::by(client, OF_A_SOCKET, usize::MAX)
     }
 }
 
@@ -133,7 +141,7 @@ impl Act for Write {
 
 #[test]
 fn a_write_through_a_ring() {
-    at_each_step(Write::by(asker, OF_A_RING, usize::MAX), Keep::All);
+    at_each_step(Write::through_a_ring(), Keep::All);
 }
 
 #[rstest]
@@ -145,7 +153,7 @@ fn a_write_through_a_ring_that_others_are_told_of(#[case] keep: Keep) {
 
 #[test]
 fn a_write_through_a_socket() {
-    at_each_step(Write::by(client, OF_A_SOCKET, usize::MAX), Keep::All);
+    at_each_step(Write::through_a_socket(), Keep::All);
 }
 
 #[rstest]
@@ -161,8 +169,15 @@ fn a_write_in_two_parts_through_a_socket() {
 }
 
 /// The end of a transaction with two writes, through a ring.
-struct Commit {
+#[derive(Debug)]
+pub(crate) struct Commit {
     tx: u32,
+}
+
+impl Commit {
+    pub(crate) fn new() -> Self {
+        Self { tx: 0 }
+    }
 }
 
 impl Act for Commit {
@@ -197,7 +212,7 @@ impl Act for Commit {
 #[case::kept(Keep::All)]
 #[case::bound_anew(Keep::Nothing)]
 fn the_end_of_a_transaction(#[case] keep: Keep) {
-    at_each_step(Commit { tx: 0 }, keep);
+    at_each_step(Commit::new(), keep);
 }
 
 /// A watch, through a ring or a socket.
@@ -247,7 +262,7 @@ fn a_watch_through_a_socket() {
 
 /// What comes to a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(crate) enum Fate {
     Introduced,
     IntroducedAgain,
     IntroducedWithAnotherPort,
@@ -257,7 +272,8 @@ enum Fate {
 }
 
 /// One domain, several times.
-struct Domain(Fate);
+#[derive(Debug)]
+pub(crate) struct Domain(pub(crate) Fate);
 
 impl Domain {
     fn introduce(stage: &mut Stage) {

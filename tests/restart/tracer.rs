@@ -8,7 +8,7 @@ use std::fs;
 use std::thread;
 
 use nix::errno::Errno;
-use nix::sys::ptrace::{self, Options};
+use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -40,6 +40,8 @@ pub(crate) struct Tracer {
     signal: Option<Signal>,
     /// It is no more, and its number may be another's.
     gone: bool,
+    /// A copy that it made of itself.
+    copy: Option<Pid>,
 }
 
 impl Tracer {
@@ -49,11 +51,35 @@ impl Tracer {
     /// `EPERM` where the kernel, or the container around the test, lets nobody trace.
     pub(crate) fn attach(pid: u32) -> Result<Self, Errno> {
         let pid = Pid::from_raw(i32::try_from(pid).expect("a pid fits"));
-        ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)?;
+        let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACEFORK;
+        ptrace::seize(pid, options)?;
         ptrace::interrupt(pid)?;
-        let mut tracer = Self { pid, runs: true, signal: None, gone: false };
+        Ok(Self::stopped(pid))
+    }
+
+    /// A process that is about to stop.
+    fn stopped(pid: Pid) -> Self {
+        let mut tracer = Self { pid, runs: true, signal: None, gone: false, copy: None };
         while tracer.came() == Came::Asleep {}
-        Ok(tracer)
+        tracer
+    }
+
+    /// The copy that the process has made of itself at this step, if it has: it stands still at its beginning, and goes on by
+    /// itself where nobody takes it.
+    pub(crate) fn take_copy(&mut self) -> Option<Self> {
+        self.copy.take().map(Self::stopped)
+    }
+
+    /// Leaves the process alone from now on.
+    pub(crate) fn let_go(mut self) {
+        self.let_copy_go();
+        self.gone = ptrace::detach(self.pid, self.signal.take()).is_ok();
+    }
+
+    fn let_copy_go(&mut self) {
+        if let Some(copy) = self.take_copy() {
+            copy.let_go();
+        }
     }
 
     /// Has stores to these addresses, of eight bytes or four, be stops too. Tells whether they can be.
@@ -93,6 +119,7 @@ impl Tracer {
 
     fn go_on(&mut self, how: impl Fn(Pid, Option<Signal>) -> nix::Result<()>) -> Came {
         if !self.runs {
+            self.let_copy_go();
             if how(self.pid, self.signal.take()).is_err() {
                 // It was killed by somebody else; what follows tells how far that is.
                 self.runs = true;
@@ -118,8 +145,16 @@ impl Tracer {
                         self.signal = Some(signal).filter(|&signal| signal != Signal::SIGTRAP);
                         return Came::Stopped;
                     }
-                    Ok(WaitStatus::PtraceSyscall(_) | WaitStatus::PtraceEvent(..)) => {
+                    Ok(WaitStatus::PtraceSyscall(_)) => {
                         self.runs = false;
+                        return Came::Stopped;
+                    }
+                    Ok(WaitStatus::PtraceEvent(_, _, event)) => {
+                        self.runs = false;
+                        if event == Event::PTRACE_EVENT_FORK as i32 {
+                            let copy = ptrace::getevent(self.pid).ok().and_then(|copy| i32::try_from(copy).ok());
+                            self.copy = copy.map(Pid::from_raw);
+                        }
                         return Came::Stopped;
                     }
                     Ok(_) | Err(_) => {
@@ -137,6 +172,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
+        self.let_copy_go();
         if !self.gone {
             let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
         }
