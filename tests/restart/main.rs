@@ -1,5 +1,6 @@
 //! The daemon dies and comes back: what it had promised holds.
 
+mod compaction;
 mod fatal_request;
 mod guests;
 mod keeper;
@@ -15,5 +16,6 @@ mod steps;
 mod take_over;
 mod tracer;
 mod trial;
+mod update;
 
 use xenstored_tests::scene;

@@ -54,6 +54,11 @@ impl Party {
         self.send_bytes(&bytes);
     }
 
+    /// Whether something has come through its socket.
+    pub(crate) fn has_arrived(&self) -> bool {
+        matches!(&self.line, Line::Socket(client) if client.has_arrived())
+    }
+
     /// Takes the answer to the request that was sent first.
     pub(crate) fn answer(&mut self) -> Result<Vec<u8>, String> {
         let (header, payload) = match &mut self.line {

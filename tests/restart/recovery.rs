@@ -5,17 +5,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::thread;
-use std::time::{Duration, Instant};
-
-use nix::errno::Errno;
-use rstest::rstest;
-use xenstored_tests::wait::PATIENCE;
+use std::time::Duration;
 
 use crate::player::Dice;
-use crate::shared_words::{Shared, addresses};
 use crate::stage::{Act, Cut, Keep, Stage, come_out};
 use crate::steps::{Commit, Domain, Fate, Write};
-use crate::tracer::{Came, Tracer};
+use crate::tracer::Tracer;
+use nix::errno::Errno;
+use rstest::rstest;
 
 /// Sequences of deaths of each case where nobody says how many.
 const SEQUENCES: u64 = 20;
@@ -23,40 +20,13 @@ const SEQUENCES: u64 = 20;
 /// Starts that end in a death in one sequence, at most.
 const DEATHS: usize = 3;
 
-/// Steps between two looks at where the log is.
-const LOOK: u64 = 8;
-
 /// Starts a daemon and kills it behind so many steps; tells how many it made until then, or until it had nothing to do any
 /// more.
 fn start_and_kill(stage: &mut Stage, most: u64) -> Result<u64, Errno> {
     stage.scene.kill_whoever_serves();
     stage.scene.start_unawaited();
     let mut tracer = Tracer::attach(stage.scene.pid())?;
-    let deadline = Instant::now() + PATIENCE;
-    let (mut steps, mut log) = (0, 0);
-    while steps < most {
-        assert!(Instant::now() < deadline, "the start does not come to its end:\n{}", stage.scene.log());
-        match tracer.next() {
-            Came::Stopped => steps += 1,
-            Came::Asleep if stage.is_calm() => return Ok(steps),
-            // Its keeper, or a copy of it, is at work.
-            Came::Asleep => thread::sleep(Duration::from_micros(50)),
-            // The keeper was faster.
-            Came::Gone => return Ok(steps),
-        }
-        if steps % LOOK != 0 {
-            continue;
-        }
-        let newest = stage.newest_log();
-        if log != newest
-            && let Some(words) = addresses(&stage.scene, newest, &[Shared::Tail, Shared::Executing, Shared::Note])
-        {
-            tracer.watch(&words);
-            log = newest;
-        }
-    }
-    stage.spare_the_accused(&mut tracer);
-    Ok(steps)
+    Ok(stage.follow(&mut tracer, most, |stage| stage.is_calm()))
 }
 
 #[rstest]

@@ -7,14 +7,14 @@
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use xenstore_journal::LogFile;
 use xenstored_tests::Event;
 use xenstored_tests::scene::{Scene, set_perms};
-use xenstored_tests::wait;
+use xenstored_tests::wait::{self, PATIENCE};
 
 use crate::party::Party;
 use crate::player::Dice;
@@ -30,6 +30,9 @@ const UNTRACED_KILLS: u64 = 24;
 /// Most instructions beyond a step that a process is let go on by before it is killed, as a power of two: where stores are
 /// steps, and where only system calls are.
 const BEYOND: [u64; 2] = [10, 15];
+
+/// Steps between two looks at where the log is.
+const LOOK: u64 = 8;
 
 /// The guest that asks.
 pub(crate) const ASKER: u16 = 1;
@@ -178,6 +181,12 @@ impl Stage {
         self.await_calm();
     }
 
+    /// All has come out.
+    pub(crate) fn next_round(&mut self) {
+        self.accused = false;
+        self.round += 1;
+    }
+
     /// Waits until the daemon has made its journal short and sleeps.
     fn await_calm(&mut self) {
         wait::until("the journal is made short, and the daemon sleeps", || self.is_calm());
@@ -252,6 +261,32 @@ impl Stage {
         Ok(played)
     }
 
+    /// Follows a daemon for so many steps, or until it sleeps and `over` finds that it has nothing to do any more; tells how
+    /// many steps it made. The log may be another one in between, and the program too.
+    pub(crate) fn follow(&mut self, tracer: &mut Tracer, most: u64, over: impl Fn(&Self) -> bool) -> u64 {
+        let deadline = Instant::now() + PATIENCE;
+        let mut steps = 0;
+        while steps < most {
+            assert!(Instant::now() < deadline, "it does not come to its end:\n{}", self.scene.log());
+            match tracer.next() {
+                Came::Stopped => steps += 1,
+                Came::Asleep if over(self) => return steps,
+                // Its keeper, or a copy of it, is at work.
+                Came::Asleep => thread::sleep(Duration::from_micros(50)),
+                // The keeper was faster.
+                Came::Gone => return steps,
+            }
+            if steps % LOOK == 0
+                && let Some(words) =
+                    addresses(&self.scene, self.newest_log(), &[Shared::Tail, Shared::Executing, Shared::Note])
+            {
+                tracer.watch(&words);
+            }
+        }
+        self.spare_the_accused(tracer);
+        steps
+    }
+
     /// As [`Stage::play`], where nobody may trace: the end comes at some time after the first cue.
     fn play_untraced(&mut self, act: &mut impl Act, dice: &mut Dice) -> Played {
         act.cue(self, 0);
@@ -306,8 +341,7 @@ pub(crate) fn come_out(act: &mut impl Act, stage: &mut Stage, cues: usize, cut: 
     stage.begin_again();
     act.remaining_cues(stage, cues);
     act.check(stage);
-    stage.accused = false;
-    stage.round += 1;
+    stage.next_round();
 }
 
 impl Drop for Stage {

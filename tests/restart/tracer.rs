@@ -40,6 +40,8 @@ pub(crate) struct Tracer {
     signal: Option<Signal>,
     /// It is no more, and its number may be another's.
     gone: bool,
+    /// It is another one's copy, and no child of this process.
+    is_copy: bool,
     /// A copy that it made of itself.
     copy: Option<Pid>,
 }
@@ -54,12 +56,12 @@ impl Tracer {
         let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACEFORK;
         ptrace::seize(pid, options)?;
         ptrace::interrupt(pid)?;
-        Ok(Self::stopped(pid))
+        Ok(Self::stopped(pid, false))
     }
 
     /// A process that is about to stop.
-    fn stopped(pid: Pid) -> Self {
-        let mut tracer = Self { pid, runs: true, signal: None, gone: false, copy: None };
+    fn stopped(pid: Pid, is_copy: bool) -> Self {
+        let mut tracer = Self { pid, runs: true, signal: None, gone: false, is_copy, copy: None };
         while tracer.came() == Came::Asleep {}
         tracer
     }
@@ -67,7 +69,7 @@ impl Tracer {
     /// The copy that the process has made of itself at this step, if it has: it stands still at its beginning, and goes on by
     /// itself where nobody takes it.
     pub(crate) fn take_copy(&mut self) -> Option<Self> {
-        self.copy.take().map(Self::stopped)
+        self.copy.take().map(|copy| Self::stopped(copy, true))
     }
 
     /// Leaves the process alone from now on.
@@ -175,6 +177,10 @@ impl Drop for Tracer {
         self.let_copy_go();
         if !self.gone {
             let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
+            if self.is_copy {
+                // Its parent is told only then.
+                let _ = waitpid(self.pid, Some(WaitPidFlag::__WALL));
+            }
         }
     }
 }
