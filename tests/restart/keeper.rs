@@ -37,13 +37,30 @@ fn who_comes_while_the_keeper_has_yet_to_hear_of_the_end_gets_what_is_held() {
     let signal = |signal| kill(Pid::from_raw(i32::try_from(keeper).unwrap()), signal).unwrap();
     signal(Signal::SIGSTOP);
     scene.stop();
-    let before = entries(&scene);
+    let before = entries(&scene, "keeper");
     scene.start_unawaited();
-    wait::until("the next daemon is at the keeper's door", || entries(&scene) > before);
+    wait::until("the next daemon is at the keeper's door", || entries(&scene, "keeper") > before);
     signal(Signal::SIGCONT);
     assert_eq!(write(&mut guest, "data", b"after"), Ok(b"OK\0".to_vec()), "{}", scene.log());
     assert_eq!(watcher.event().map(|event| event.token), Ok("token".into()), "{}", scene.log());
     assert_eq!(scene.keepers(), [keeper]);
+}
+
+#[test]
+fn who_asks_a_daemon_that_is_about_to_die_waits_for_no_answer_of_it() {
+    let mut scene = Scene::with_args(KEPT, &[3]);
+    let old = scene.pid();
+    scene.signal(Signal::SIGSTOP);
+    let before = entries(&scene, "socket");
+    scene.start_unawaited();
+    let new = scene.pid();
+    wait::until("the new daemon asks the old one", || entries(&scene, "socket") > before);
+    // The keeper starts one itself where none has come after a second.
+    kill(Pid::from_raw(i32::try_from(old).unwrap()), Signal::SIGKILL).unwrap();
+    let mut guest = scene.guest(3);
+    assert_eq!(write(&mut guest, "data", b"after"), Ok(b"OK\0".to_vec()), "{}", scene.log());
+    assert!(scene.daemons().contains(&new), "it is not the keeper that started one: {}", scene.log());
+    scene.assert_alive();
 }
 
 #[rstest]
@@ -65,9 +82,9 @@ fn a_keeper_that_gives_up_removes_the_socket_of_its_daemon_and_no_other(#[case] 
     assert_eq!(fs::exists(&socket).unwrap(), other.is_some());
 }
 
-/// How often the kernel lists the keeper's socket: once, and once more for each who is or waits to be let in.
-fn entries(scene: &Scene) -> usize {
-    let socket = scene.host.dir().join("run/keeper");
+/// How often the kernel lists a socket of the run directory: once, and once more for each who is or waits to be let in.
+fn entries(scene: &Scene, socket: &str) -> usize {
+    let socket = scene.host.dir().join("run").join(socket);
     let sockets = fs::read_to_string("/proc/net/unix").expect("the kernel tells of its sockets");
     sockets.lines().filter(|line| line.ends_with(socket.to_str().expect("it is text"))).count()
 }

@@ -8,6 +8,9 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+/// How nice a process is that stands back: a tenth of what another gets is left for it where both want the processor.
+const NICE: libc::c_int = 10;
+
 /// Which process this is after [`fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
@@ -32,6 +35,19 @@ pub fn fork() -> io::Result<Forked> {
         child if child > 0 => Ok(Forked::Parent { child }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Has this process, which may have the scheduling of another that must not wait, take what that leaves of the processor.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn stand_back() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the structure lives for the call, which only reads it; 0 is this process.
+    let scheduled = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) };
+    // SAFETY: the call touches no memory.
+    let nice = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    if scheduled == 0 && nice == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Ends a process that shares everything with another one: no exit handlers, no destructors.
@@ -140,6 +156,20 @@ mod tests {
         assert!(error.to_string().contains("threads run where there must be one"), "{error}");
         drop(sender);
         assert!(second.join().unwrap().is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the interpreter schedules nothing")]
+    fn who_stands_back_is_nice() {
+        // The scheduling is that of the thread.
+        let fields = std::thread::spawn(|| {
+            stand_back().unwrap();
+            fs::read_to_string("/proc/thread-self/stat").unwrap()
+        });
+        let fields = fields.join().unwrap();
+        let fields: Vec<&str> = fields.rsplit(')').next().unwrap().split_whitespace().collect();
+        // Of proc(5)'s fields the third is the first behind the name.
+        assert_eq!((fields[19 - 3], fields[41 - 3]), ("10", libc::SCHED_BATCH.to_string().as_str()));
     }
 
     #[test]

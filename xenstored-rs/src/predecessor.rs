@@ -32,24 +32,45 @@ pub(crate) fn await_end(pid_file: &Path, socket: &Path) -> Result<(), PidFileErr
     let began = Instant::now();
     loop {
         match pid_file::probe(pid_file) {
-            Err(PidFileError::AlreadyRunning { .. }) if began.elapsed() < PATIENCE && !answers(socket) => sleep(PAUSE),
+            Err(PidFileError::AlreadyRunning { pid, .. })
+                if began.elapsed() < PATIENCE && !answers(socket, pid.and_then(Pid::from_raw)) =>
+            {
+                sleep(PAUSE);
+            }
             probed => return probed,
         }
     }
 }
 
-/// Whether a request is answered at the socket.
-fn answers(socket: &Path) -> bool {
-    ask(socket, Op::GetDomainPath, b"0\0").is_ok()
+/// Whether a request is answered at the socket while that process lives. Where it has just died, its keeper has the socket
+/// still, and nobody would answer.
+fn answers(socket: &Path, process: Option<Pid>) -> bool {
+    let Ok(stream) = say(socket, Op::GetDomainPath, b"0\0") else { return false };
+    if let Some(process) = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let mut waiting = [PollFd::new(&stream, PollFlags::IN), PollFd::new(&process, PollFlags::IN)];
+        let polled = poll(&mut waiting, Timespec::try_from(ANSWER).ok().as_ref());
+        if polled.is_ok() && waiting[0].revents().is_empty() {
+            return false;
+        }
+    }
+    hear(stream).is_ok()
 }
 
 /// Asks something; returns the reply and its payload.
 fn ask(socket: &Path, op: Op, payload: &[u8]) -> io::Result<(Header, Vec<u8>)> {
+    hear(say(socket, op, payload)?)
+}
+
+fn say(socket: &Path, op: Op, payload: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER))?;
     let mut request = Vec::new();
     put_message(&mut request, op.number(), 0, 0, payload);
     stream.write_all(&request)?;
+    Ok(stream)
+}
+
+fn hear(mut stream: UnixStream) -> io::Result<(Header, Vec<u8>)> {
     let mut header = [0; HEADER_SIZE];
     stream.read_exact(&mut header)?;
     let header = Header::decode(&header);

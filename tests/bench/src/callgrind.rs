@@ -75,7 +75,7 @@ fn play(ground: &mut Ground, root: &Path, kind: Kind, way: Way, write: bool, req
             daemon.stop(PATIENCE)?;
         }
         Way::Ring(crowd) => {
-            let mut hosted = ground.start_on_host(kind, &wrapper)?;
+            let mut hosted = ground.start_on_host(kind, &wrapper, &[])?;
             let (mut worker, _others) = Worker::beside(&hosted, crowd)?;
             (0..requests).try_for_each(|_| if write { worker.write() } else { worker.read() })?;
             hosted.daemon.stop(PATIENCE)?;

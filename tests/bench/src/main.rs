@@ -143,7 +143,8 @@ fn play_one(
     };
     if scene.has_guests() {
         let crowds = scenes::crowds(scene, rows);
-        let hosts = crowds.iter().map(|_| ground.start_on_host(kind, &[])).collect::<Outcome<Vec<_>>>()?;
+        let start = |(at, _)| ground.start_on_host(kind, &[], scene.arguments(at));
+        let hosts = crowds.iter().enumerate().map(start).collect::<Outcome<Vec<_>>>()?;
         let Some(last) = hosts.last() else { return Ok(()) };
         return Stage { daemon: &last.daemon, empty: None, hosts: &hosts, meter, options, rows, samples }.play(scene);
     }

@@ -27,12 +27,26 @@ pub(crate) enum Scene {
     Storm,
     /// A thousand guests that die.
     Death,
+    /// Ours with a journal beside ours without.
+    Journal,
+    /// A big store with a thousand guests, whose daemon is killed, makes its journal short, and is replaced.
+    Restart,
 }
 
 impl Scene {
     /// Whether it takes a host with guests.
     pub(crate) fn has_guests(self) -> bool {
-        matches!(self, Self::Guests | Self::Deaf | Self::Flood | Self::Storm | Self::Death)
+        matches!(self, Self::Guests | Self::Deaf | Self::Flood | Self::Storm | Self::Death) || self.is_of_ours()
+    }
+
+    /// Whether it is about what no other daemon does.
+    pub(crate) fn is_of_ours(self) -> bool {
+        matches!(self, Self::Journal | Self::Restart)
+    }
+
+    /// Arguments of the daemon on the host of that number.
+    pub(crate) fn arguments(self, host: usize) -> &'static [&'static str] {
+        if self == Self::Journal && host == 1 { &["--no-journal"] } else { &[] }
     }
 }
 
@@ -51,6 +65,8 @@ pub(crate) enum Figure {
     Elapsed,
     /// Microseconds that 99 of 100 requests took no longer than, as the client saw them.
     Percentile,
+    /// Microseconds that no request took longer than, as the client saw them.
+    Longest,
     /// CPU of one sample over that of another, both of the same daemon.
     Ratio(&'static str, &'static str),
 }
@@ -85,9 +101,12 @@ const fn row(id: &'static str, title: &'static str, scene: Scene, figure: Figure
     Row { id, title, scene, figure, reach }
 }
 
-use Figure::{Count, Elapsed, Mebibytes, Micros, Percentile, Ratio, Seconds};
+use Figure::{Count, Elapsed, Longest, Mebibytes, Micros, Percentile, Ratio, Seconds};
 use Reach::{AtMost, Open, TimesFloor};
-use Scene::{BigStore, Deaf, Death, FanConnections, FanTokens, Flood, Guests, Idle, Small, Storm, Watchers, Wide};
+use Scene::{
+    BigStore, Deaf, Death, FanConnections, FanTokens, Flood, Guests, Idle, Journal, Restart, Small, Storm, Watchers,
+    Wide,
+};
 
 /// Every work in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
@@ -131,7 +150,30 @@ pub(crate) const ROWS: &[Row] = &[
     row(DEATH_TIME, "1000 full domains die at once, s", Death, Elapsed, AtMost(5.0)),
     row(DEATH_CPU, "  CPU s", Death, Seconds, Open),
     row(DEATH_P99, "  WRITE of another guest, p99 µs", Death, Percentile, AtMost(100_000.0)),
+    row("journal-read", "READ, with / without journal", Journal, Ratio(KEPT[0], UNKEPT[0]), AtMost(1.05)),
+    row("journal-write", "WRITE, with / without journal", Journal, Ratio(KEPT[1], UNKEPT[1]), AtMost(1.15)),
+    row("journal-create", "quota benchmark, with / without", Journal, Ratio(KEPT[2], UNKEPT[2]), AtMost(1.15)),
+    row("journal-guest-read", "guest's READ, with / without", Journal, Ratio(KEPT[3], UNKEPT[3]), Open),
+    row("journal-guest-write", "guest's WRITE, with / without", Journal, Ratio(KEPT[4], UNKEPT[4]), Open),
+    row(RESTART_LOG, "kill to 1st answer, long log, s", Restart, Elapsed, AtMost(1.0)),
+    row(RESTART_IMAGE, "  from an image, s", Restart, Elapsed, AtMost(1.0)),
+    row(COMPACTION, "longest WRITE in a compaction, µs", Restart, Longest, AtMost(20_000.0)),
+    row(UPDATE, "longest WRITE in a live update, µs", Restart, Longest, Open),
 ];
+
+/// Samples: READ and WRITE over a socket, the quota benchmark, READ and WRITE of a guest, by a daemon with a journal.
+pub(crate) const KEPT: [&str; 5] = ["kept-read", "kept-write", "kept-create", "kept-guest-read", "kept-guest-write"];
+/// Samples: the same by a daemon without.
+pub(crate) const UNKEPT: [&str; 5] =
+    ["unkept-read", "unkept-write", "unkept-create", "unkept-guest-read", "unkept-guest-write"];
+/// Sample: seconds from a kill until a guest is answered, where the journal is as long as it becomes.
+pub(crate) const RESTART_LOG: &str = "restart-log";
+/// Sample: the same where it was made short before.
+pub(crate) const RESTART_IMAGE: &str = "restart-image";
+/// Sample: how long a guest's WRITE takes at most while the journal is made short.
+pub(crate) const COMPACTION: &str = "restart-compaction";
+/// Sample: the same while another build of the daemon takes over.
+pub(crate) const UPDATE: &str = "restart-update";
 
 /// Sample: a transaction start in an empty store.
 pub(crate) const EMPTY_START: &str = "empty-start";
@@ -210,6 +252,6 @@ mod tests {
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.id.starts_with("tx")).collect();
         assert_eq!(scenes(&rows), [Small, BigStore]);
         let rows: Vec<Row> = ROWS.iter().copied().filter(|row| row.scene.has_guests()).collect();
-        assert_eq!(scenes(&rows), [Guests, Deaf, Flood, Storm, Death]);
+        assert_eq!(scenes(&rows), [Guests, Deaf, Flood, Storm, Death, Journal, Restart]);
     }
 }

@@ -15,15 +15,16 @@ fn repeats(scene: Scene) -> usize {
         | Scene::Deaf
         | Scene::Flood
         | Scene::Storm => 3,
-        Scene::BigStore | Scene::Death => 1,
+        Scene::Journal => 2,
+        Scene::BigStore | Scene::Death | Scene::Restart => 1,
     }
 }
 
 /// The plays of one scene in one run. The order changes with the run; the floor stands beside ours; the peers, which
 /// are far away from any target, play once.
 pub(crate) fn plays(scene: Scene, daemons: &[Kind], run: usize) -> Vec<Kind> {
-    let near: Vec<Kind> = daemons.iter().copied().filter(|kind| matches!(kind, Kind::Ours | Kind::Floor)).collect();
-    let mut peers: Vec<Kind> = daemons.iter().copied().filter(|kind| !near.contains(kind)).collect();
+    let daemons = daemons.iter().copied().filter(|kind| *kind == Kind::Ours || !scene.is_of_ours());
+    let (near, mut peers): (Vec<Kind>, Vec<Kind>) = daemons.partition(|kind| matches!(kind, Kind::Ours | Kind::Floor));
     let turned = |kinds: &[Kind], turns: usize| {
         let mut kinds = kinds.to_vec();
         let turns = turns % kinds.len().max(1);
@@ -58,6 +59,11 @@ mod tests {
     fn cheap_scenes_alternate_between_ours_and_the_floor() {
         let order = plays(Scene::Small, &[Ours, C, Floor], 0);
         assert_eq!(order, [Ours, Floor, Floor, Ours, Ours, Floor, Floor, Ours, Ours, Floor, C]);
+    }
+
+    #[test]
+    fn what_no_other_does_is_played_by_ours_alone() {
+        assert_eq!(plays(Scene::Restart, &Kind::ALL, 1), [Ours]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{info, warn};
-use xen_ffi::process::{Forked, close_inherited, end, fork};
+use xen_ffi::process::{Forked, close_inherited, end, fork, stand_back};
 use xenstore_core::Config;
 
 use super::journaled::Journaled;
@@ -91,6 +91,8 @@ impl Compaction {
                 // A copy of a socket would keep its client waiting, and the next daemon from listening. Where the kernel
                 // is too old to close them all at once, they go with the process.
                 let _ = close_inherited();
+                // Where the daemon has one processor for itself, it has half of it otherwise.
+                let _ = stand_back();
                 // Nobody waits for it once the daemon is gone, and the next daemon has its own.
                 let _ = set_pdeathsig(Signal::SIGKILL);
                 if getppid() != daemon {

@@ -102,7 +102,7 @@ fn domains(kind: Kind, quick: bool, wish: Option<usize>) -> usize {
 }
 
 /// All nodes of one domain in one transaction; returns the number of requests.
-fn make(client: &mut Client, domain: usize) -> Outcome<usize> {
+pub(super) fn make(client: &mut Client, domain: usize) -> Outcome<usize> {
     let tx_id = client.start()?;
     for directory in 1..=DIRECTORIES {
         for number in 1..=LEAVES {

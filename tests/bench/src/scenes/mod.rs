@@ -5,6 +5,8 @@ mod death;
 mod fan;
 mod flood;
 mod guests;
+mod journal;
+mod restart;
 mod small;
 mod storm;
 mod transactions;
@@ -71,6 +73,8 @@ pub(crate) fn crowds(scene: Scene, rows: &[Row]) -> Vec<u16> {
         Scene::Flood => vec![flood::FLOODING],
         Scene::Storm => vec![storm::GUESTS],
         Scene::Death => vec![death::DYING],
+        Scene::Journal => vec![journal::OTHERS; 2],
+        Scene::Restart => vec![restart::GUESTS],
         _ => Vec::new(),
     }
 }
@@ -110,6 +114,8 @@ impl Stage<'_> {
             Scene::Flood => flood::flood(self)?,
             Scene::Storm => storm::storm(self)?,
             Scene::Death => death::death(self)?,
+            Scene::Journal => journal::journal(self)?,
+            Scene::Restart => restart::restart(self)?,
         }
         if self.daemon.kind == Kind::Ours
             && let Ok(text) = self.turns()
