@@ -17,5 +17,6 @@ mod take_over;
 mod tracer;
 mod trial;
 mod update;
+mod whole;
 
 use xenstored_tests::scene;

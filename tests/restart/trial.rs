@@ -11,13 +11,13 @@ use xenstore_wire::Op;
 use xenstored_tests::{Client, our_binary, wait};
 
 /// What a step of a live update is answered.
-fn say(client: &mut Client, words: &[&str]) -> String {
+pub(crate) fn say(client: &mut Client, words: &[&str]) -> String {
     let reply = ask(client, Op::Control, words).unwrap();
     String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
 }
 
 /// An executable file of a scene.
-fn program(scene: &Scene, name: &str, content: &str) -> PathBuf {
+pub(crate) fn program(scene: &Scene, name: &str, content: &str) -> PathBuf {
     let file = scene.host.dir().join(name);
     fs::write(&file, content).unwrap();
     fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();

@@ -268,6 +268,11 @@ impl EventLoop {
 
     /// The end is near, and wanted. True where a keeper holds what there is from then on.
     pub(crate) fn stopping(&mut self) -> bool {
+        if self.keeping.is_some()
+            && let Err(error) = self.keep_everything()
+        {
+            warn!(%error, "a client may be lost at the stop");
+        }
         self.keeping.as_mut().is_some_and(Keeping::stopping)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use tracing::warn;
 use xenstore_core::ConnId;
@@ -10,6 +11,9 @@ use super::{EventLoop, KEEPER};
 use crate::clock;
 use crate::keeper::{Key, Link};
 use crate::keeping::{Keeping, Orders};
+
+/// How long a keeper may take to be handed everything.
+const HANDED_OVER: Duration = Duration::from_secs(5);
 
 impl EventLoop {
     /// Has everything that outlives this process kept from now on.
@@ -28,8 +32,25 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Has everything kept, the young clients included, before this process ends in order.
+    ///
+    /// # Errors
+    /// Where there is no keeper, or it does not come to it in time.
+    pub(super) fn keep_everything(&mut self) -> io::Result<()> {
+        let deadline = clock::now() + HANDED_OVER;
+        loop {
+            self.keep_all();
+            let Some(keeping) = &self.keeping else { return Err(io::ErrorKind::NotConnected.into()) };
+            keeping.settle(deadline.saturating_sub(clock::now()))?;
+            // It takes no more than so many at once.
+            if self.clients.iter().flatten().all(|client| client.kept) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Has all clients kept, the young included.
-    pub(super) fn keep_all(&mut self) {
+    fn keep_all(&mut self) {
         let clients: Vec<ConnId> = self.clients.iter().flatten().map(|client| client.conn).collect();
         clients.into_iter().for_each(|conn| self.keep_client(conn));
     }

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 
 use std::path::Path;
-use std::time::Duration;
 
 use nix::unistd::execv;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -140,15 +139,6 @@ impl EventLoop {
     fn not_replaced(&mut self) -> String {
         self.update.end();
         "Error activating new binary.".to_owned()
-    }
-
-    /// Has everything kept, the young included.
-    fn keep_everything(&mut self) -> io::Result<()> {
-        self.keep_all();
-        match &self.keeping {
-            Some(keeping) => keeping.settle(Duration::from_secs(5)),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
     }
 
     /// Goes on as a daemon of another kind, which reads a stream and inherits the descriptors. Returns only where that is
