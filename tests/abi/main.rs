@@ -12,6 +12,7 @@ mod memory;
 mod newer;
 mod places;
 mod program;
+mod reconnect;
 mod replies;
 mod stage;
 mod symbols;

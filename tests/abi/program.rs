@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use xenstored_tests::tools::Outcome;
 
-/// Seconds after which a program that hangs is ended.
-const PATIENCE: &str = "120";
+/// Seconds after which a program that hangs is ended, where nothing else is said.
+const PATIENCE: u64 = 120;
 
 /// What a program is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,12 +73,21 @@ pub(crate) struct Run {
     args: Vec<String>,
     socket: Option<PathBuf>,
     wrapper: Vec<String>,
+    patience: u64,
 }
 
 impl Run {
     /// A program on a library, without a socket.
     pub(crate) fn new(name: &'static str, library: Library) -> Self {
-        Self { name, built: Built::Debian, library, args: Vec::new(), socket: None, wrapper: Vec::new() }
+        Self {
+            name,
+            built: Built::Debian,
+            library,
+            args: Vec::new(),
+            socket: None,
+            wrapper: Vec::new(),
+            patience: PATIENCE,
+        }
     }
 
     /// The program is built with our headers and library.
@@ -111,10 +120,17 @@ impl Run {
         self
     }
 
+    /// Sets after how many seconds it is taken to hang.
+    pub(crate) fn patience(mut self, seconds: u64) -> Self {
+        self.patience = seconds;
+        self
+    }
+
     /// The command.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", PATIENCE]).args(&self.wrapper).arg(program(self.name, self.built));
+        command.arg("--kill-after=5").arg(self.patience.to_string());
+        command.args(&self.wrapper).arg(program(self.name, self.built));
         command.args(&self.args).env_remove("XENSTORED_PATH").env_remove("XENSTORED_RUNDIR");
         if let Some(socket) = &self.socket {
             command.env("XENSTORED_PATH", socket);

@@ -17,7 +17,7 @@ use crate::player::{Dice, Line, Player, Progress, SHARED};
 /// Guests, and as many socket clients. Each guest watches a client, and each client a guest.
 const GUESTS: u16 = 100;
 /// Kills of each case where nobody says how many.
-const KILLS: u64 = 100;
+const KILLS: u64 = 200;
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
