@@ -1,8 +1,10 @@
 //! Another daemon executes ours in its own place, with all guests and clients.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
+use crate::trial::program;
 use rstest::rstest;
 use xenstore_wire::Op;
 use xenstored_tests::{Client, Event, Setting, Store, our_binary, tools};
@@ -92,15 +94,30 @@ fn the_settings_of_oxenstored_hold_on() {
     assert_eq!(ask(&mut dom0, Op::GetQuota, &["watches"]), Ok(b"128\0".to_vec()), "of which its file says nothing");
 }
 
-#[test]
-fn a_state_that_cannot_be_read_costs_nobody_the_store() {
-    let scene = Scene::of(Store::C, &[1]);
-    let mut dom0 = scene.dom0();
-    dom0.write("/kept", b"value");
-    // Our daemon refuses arguments that it cannot follow; the other one is told, or goes on.
-    let reply = ask(&mut dom0, Op::Control, &["live-update", "-f", "/no/such/file"]);
-    assert!(reply.is_ok_and(|reply| reply.starts_with(b"File not accessible")));
-    assert_eq!(dom0.read("/kept"), Ok(b"value".to_vec()));
+#[rstest]
+#[case::c(Store::C, "state_dump", "more")]
+#[case::oxenstored(Store::Ocaml, "db", "watch,7")]
+fn a_state_that_cannot_be_read_costs_nobody_the_store(#[case] store: Store, #[case] file: &str, #[case] more: &str) {
+    let scene = Scene::of(store, &[1]);
+    let (mut dom0, mut guest) = (scene.dom0(), scene.guest(1));
+    dom0.write("/local/domain/1", b"");
+    set_perms(&mut dom0, "/local/domain/1", &["n1"]);
+    guest.watch("data", "token");
+    // Something that the other daemon itself passes over, and ours does not.
+    let (state, ours) = (scene.host.dir().join("run").join(file), our_binary());
+    let script = format!("for word; do test \"$word\" != --help || exit 0; done; echo {more} >>{}", state.display());
+    let spoiler = program(&scene, "spoiler", &format!("#!/bin/sh\n{script}\nexec {} \"$@\"\n", ours.display()));
+    let before = fs::read_link(format!("/proc/{}/exe", scene.pid())).unwrap();
+
+    live_update(&scene, &mut dom0, spoiler.to_str().unwrap());
+
+    assert_eq!(fs::read_link(format!("/proc/{}/exe", scene.pid())).unwrap(), before, "{}", scene.log());
+    assert_eq!(write(&mut guest, "data", b"value"), Ok(OK.to_vec()), "{}", scene.log());
+    assert_eq!(guest.event(), Ok(Event::new("data", "token")));
+    assert!(is_introduced(&mut dom0, 1));
+    let named = fs::read_to_string(scene.host.dir().join("pid")).map(|pid| pid.trim().to_owned());
+    // oxenstored's is where its configuration says.
+    assert!(store == Store::Ocaml || named.is_ok_and(|pid| pid == scene.pid().to_string()));
 }
 
 /// A guest's and a client's view before and after a change of daemons.
@@ -114,12 +131,12 @@ fn another_build_of_ours_goes_on_with_open_transactions() {
     guest.request_in(of_guest, Op::Write, b"b\x002").unwrap();
     dom0.request_in(of_dom0, Op::Write, b"/c\x003").unwrap();
     let copy = scene.host.dir().join("another-build");
-    std::fs::copy(our_binary(), &copy).unwrap();
+    fs::copy(our_binary(), &copy).unwrap();
     let before = scene.pid();
 
     live_update(&scene, &mut dom0, copy.to_str().unwrap());
 
-    assert_eq!(std::fs::read_link(format!("/proc/{before}/exe")).unwrap(), copy, "{}", scene.log());
+    assert_eq!(fs::read_link(format!("/proc/{before}/exe")).unwrap(), copy, "{}", scene.log());
     assert_eq!((guest.commit(of_guest), dom0.commit(of_dom0)), (Ok(()), Ok(())));
     assert_eq!((guest.read("b"), dom0.read("/c")), (Ok(b"2".to_vec()), Ok(b"3".to_vec())));
     dom0.write("/local/domain/1/a", b"4");
@@ -147,7 +164,7 @@ fn to_the_c_daemon_and_back() {
     assert_eq!(perms(&mut dom0, "/local/domain/1/a"), Ok("n1 r2".into()));
     dom0.write("/local/domain/1/a", b"2");
     assert_eq!(guest.event(), Ok(Event::new("a", "t")));
-    let exe = std::fs::read_link(format!("/proc/{}/exe", scene.pid())).unwrap();
+    let exe = fs::read_link(format!("/proc/{}/exe", scene.pid())).unwrap();
     assert_eq!(exe.to_str().unwrap(), c);
 
     live_update(&scene, &mut dom0, our_binary().to_str().unwrap());

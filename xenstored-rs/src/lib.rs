@@ -12,6 +12,7 @@ pub mod daemonise;
 pub mod damage;
 mod effects;
 mod event_loop;
+mod former;
 mod guests;
 mod journal;
 mod keeper;

@@ -64,6 +64,7 @@ pub fn probe(path: &Path) -> Result<(), PidFileError> {
 pub struct PidFile {
     path: PathBuf,
     file: File,
+    removed_on_drop: bool,
 }
 
 impl PidFile {
@@ -94,7 +95,7 @@ impl PidFile {
             }
             // Its last owner may have removed the file between our open and our lock.
             if names(path, &file) {
-                let pid_file = Self { path: path.into(), file };
+                let pid_file = Self { path: path.into(), file, removed_on_drop: true };
                 pid_file.write().map_err(|source| io_error(path, "write", source))?;
                 return Ok(pid_file);
             }
@@ -106,6 +107,11 @@ impl PidFile {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether dropping removes the file, as it does if nothing is said.
+    pub fn set_removed_on_drop(&mut self, removed: bool) {
+        self.removed_on_drop = removed;
     }
 
     /// Removes the file at an orderly end, unless the path names another file by now. Dropping does the same, without
@@ -134,7 +140,9 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         // After `remove` the path does not name this file any more, and there is nothing left to do.
-        let _ = self.unlink();
+        if self.removed_on_drop {
+            let _ = self.unlink();
+        }
     }
 }
 

@@ -74,9 +74,7 @@ impl<E: std::error::Error> From<E> for Stop {
 
 /// Runs the daemon with these arguments, of which the first is the program's name.
 pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
-    let mut arguments = arguments.into_iter();
-    let program = arguments.next();
-    let arguments: Vec<OsString> = arguments.collect();
+    let arguments: Vec<OsString> = arguments.into_iter().skip(1).collect();
     if arguments.first().is_some_and(|first| first == keeper::ARGUMENT) {
         return keeper::main(arguments.into_iter().skip(1));
     }
@@ -93,9 +91,9 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     match start(&options, &arguments) {
         Ok(code) => code,
         Err(Stop { status, message }) => {
-            if options.take_over.is_some() {
+            if let Some(from) = options.take_over {
                 error!(message, "the store cannot be taken over");
-                take_over::give_back(program.as_deref(), &arguments);
+                take_over::give_back(from, RunDir::locate(std::env::var_os, None).ok().as_ref(), &arguments);
             }
             fail(status, &message)
         }
@@ -215,10 +213,12 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
             Err(_) => replaced = predecessor::replace(&files.socket)?,
         }
     }
-    let pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
+    let mut pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
         running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
         error => Stop::new(&error),
     })?;
+    // The process is a daemon's whatever comes of this.
+    pid_file.set_removed_on_drop(options.take_over.is_none());
     for remark in &options.remarks {
         warn!("{remark}");
     }
@@ -237,7 +237,9 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         None => None,
     };
     if let Some(taken) = taken {
-        return put_in_place(options, arguments, files, taken, pid_file, signals, trace);
+        let (events, socket) = put_in_place(options, files, taken, signals, trace)?;
+        let keeper = keeper_orders(options, arguments, files);
+        return Ok(Prepared { pid_file, socket, events, keeper, link: None, identity: identity(arguments, files) });
     }
     let (mut link, kept) = match fetched.map_or_else(|| keeper::fetch(&keeper_socket), Ok) {
         Ok((link, kept)) => (Some(link), kept),
@@ -310,13 +312,11 @@ fn keeper_orders(options: &Options, arguments: &[OsString], files: &RunDir) -> O
 /// Goes on with the store of another daemon, whose process this was.
 fn put_in_place(
     options: &Options,
-    arguments: &[OsString],
     files: &RunDir,
     mut taken: Taken,
-    pid_file: PidFile,
     signals: Signals,
     trace: Trace,
-) -> Result<Prepared, Stop> {
+) -> Result<(EventLoop, SocketFile), Stop> {
     let cannot_start = |error: std::io::Error| Stop::because("the event loop cannot start", &error);
     let own = DomId(options.master_domid);
     let engine = std::mem::replace(&mut taken.engine, Engine::new(config(options)));
@@ -331,8 +331,7 @@ fn put_in_place(
     let (listener, socket) = listening?;
     events.serve_sockets(listener).map_err(cannot_start)?;
     take_over::finish(&taken.state, taken.file());
-    let keeper = keeper_orders(options, arguments, files);
-    Ok(Prepared { pid_file, socket, events, keeper, link: None, identity: identity(arguments, files) })
+    Ok((events, socket))
 }
 
 /// Reports readiness and serves until the end.

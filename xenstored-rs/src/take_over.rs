@@ -4,7 +4,7 @@
 //! file with what they know in the run directory, and their descriptors open. Nothing of that is touched until the store is
 //! whole here; where it cannot be read, the other daemon is executed again, with all as it left it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +18,7 @@ use xenstore_core::migration::{self, LoadError, Loaded, Peer, State};
 use xenstore_core::{Config, Engine};
 
 use crate::cli::TakeOver;
+use crate::former;
 use crate::run_dir::RunDir;
 
 /// Most bytes of a file that is taken for a state: a store of a million nodes has a quarter of it.
@@ -166,19 +167,20 @@ impl Taken {
     }
 }
 
-/// Executes the daemon again that executed this program, with the arguments that it gave. Returns only where that fails.
-pub(crate) fn give_back(program: Option<&OsStr>, arguments: &[OsString]) {
-    let Some(program) = program.map(Path::new).filter(|program| is_another(program)) else {
-        error!("the daemon of before is not known, so it cannot go on");
+/// Executes the daemon again that executed this program, with the arguments that it gave: all is as it left it. Returns
+/// where that fails, and where no other daemon has left anything: the one before was of this kind then, and its keeper
+/// starts it.
+pub(crate) fn give_back(from: TakeOver, files: Option<&RunDir>, arguments: &[OsString]) {
+    if !files.is_some_and(|files| state_file(from, files).exists()) {
         return;
-    };
-    error!(program = %program.display(), "the daemon of before is executed again");
-    let failed = Command::new(program).args(arguments).exec();
-    error!(%failed, "the daemon of before cannot be executed");
-}
-
-/// Whether a file is a program, and not this one.
-fn is_another(program: &Path) -> bool {
-    let this = fs::read_link("/proc/self/exe").ok();
-    program.is_absolute() && fs::canonicalize(program).is_ok_and(|there| Some(there) != this)
+    }
+    let programs = former::programs(from);
+    if programs.is_empty() {
+        error!("the daemon of before is not found, so it cannot go on");
+    }
+    for program in programs {
+        error!(program = %program.display(), "the daemon of before is executed again");
+        let failed = Command::new(&program).args(arguments).exec();
+        error!(%failed, "it cannot be executed");
+    }
 }
