@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use nix::errno::Errno;
 use rstest::rstest;
 
+use crate::domain_steps::{Domain, Fate};
 use crate::player::Dice;
 use crate::stage::{Act, Cut, Keep, Stage, come_out};
-use crate::steps::{Commit, Domain, Fate, Write};
+use crate::steps::{Commit, Write};
 use crate::tracer::{Came, Tracer};
 
 /// Who is killed.

@@ -1,6 +1,8 @@
 //! The daemon dies and comes back: what it had promised holds.
 
 mod compaction;
+mod connection_steps;
+mod domain_steps;
 mod fatal_request;
 mod guests;
 mod keeper;

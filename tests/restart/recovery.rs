@@ -7,9 +7,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::thread;
 use std::time::Duration;
 
+use crate::domain_steps::{Domain, Fate};
 use crate::player::Dice;
 use crate::stage::{Act, Cut, Keep, Stage, come_out};
-use crate::steps::{Commit, Domain, Fate, Write};
+use crate::steps::{Commit, Write};
 use crate::tracer::Tracer;
 use nix::errno::Errno;
 use rstest::rstest;
