@@ -246,6 +246,9 @@ impl Journaled {
         if let Some(conn) = conn {
             self.touch(conn);
         }
+        if !self.log.is_kept() {
+            return;
+        }
         let (kind, bytes) = record.encode(&mut self.fields);
         let number = conn.map_or(NOBODY, ConnId::number);
         let time = nanoseconds(self.engine.now());
