@@ -80,12 +80,29 @@ fn serve(inner: &Arc<Inner>, mut poll: Poll, listener: &UnixListener) {
 fn accept_all(inner: &Arc<Inner>, listener: &UnixListener) {
     while let Ok((stream, _)) = listener.accept() {
         let stream = UnixStream::from(std::os::fd::OwnedFd::from(stream));
-        let inner = Arc::clone(inner);
-        // A thread that cannot start drops the connection, and the caller sees that.
-        let _ = thread::Builder::new().name("xen-sim caller".into()).spawn(move || {
+        let its = Arc::clone(inner);
+        // Known before it can have answered anybody.
+        let mut callers = inner.callers();
+        join(callers.extract_if(.., |caller| caller.is_finished()));
+        let caller = thread::Builder::new().name("xen-sim caller".into()).spawn(move || {
             // A caller that goes away or talks nonsense concerns nobody else.
-            let _ = answer(&inner, &stream);
+            let _ = answer(&its, &stream);
         });
+        // A thread that cannot start drops the connection, and the caller sees that.
+        callers.extend(caller);
+    }
+}
+
+/// Waits for the threads of all callers that were heard so far.
+pub(crate) fn join_callers(inner: &Inner) {
+    let callers = std::mem::take(&mut *inner.callers());
+    join(callers);
+}
+
+fn join(callers: impl IntoIterator<Item = JoinHandle<()>>) {
+    for caller in callers {
+        // One that failed concerned nobody else.
+        let _ = caller.join();
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) struct Inner {
     /// The ends of the open event files through which ports reach the daemons.
     files: Vec<RwLock<Option<PipeWriter>>>,
     pub(crate) books: Mutex<Books>,
+    callers: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) registry: mio::Registry,
     pub(crate) lines: crate::bridge::Lines,
     closing: AtomicBool,
@@ -29,6 +30,11 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn switchboard(&self) -> &Switchboard {
         self.memory.switchboard()
+    }
+
+    /// The threads that answer callers, as far as they were not joined.
+    pub(crate) fn callers(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The broker's books; a test that panics elsewhere does not make them wrong.
@@ -113,6 +119,7 @@ impl Host {
             memory,
             files: std::iter::repeat_with(RwLock::default).take(HANDLES).collect(),
             books: Mutex::default(),
+            callers: Mutex::default(),
             registry,
             lines: crate::bridge::Lines::default(),
             closing: AtomicBool::new(false),
@@ -215,6 +222,12 @@ impl Host {
     #[must_use]
     pub fn domains(&self) -> Vec<Domain> {
         self.inner.domains()
+    }
+
+    /// Waits until the threads have ended that answer whoever asked the host for something: a daemon that opens or binds,
+    /// or `xen-sim ctl`. What is measured of this process from then on has no thread of the host's in it but the broker.
+    pub fn wait_for_callers(&self) {
+        broker::join_callers(&self.inner);
     }
 
     // ---- guests ----
