@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use xenstore_wire::XsError;
 
-use crate::id::DomId;
+use crate::{decimal, id::DomId};
 
 /// Class of a byte that no path may have.
 const FORBIDDEN: u8 = 1;
@@ -28,10 +28,24 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
+/// What all homes begin with.
+const HOMES: &[u8] = b"/local/domain/";
+
+/// Most digits of a domain id.
+const DOMID_DIGITS: usize = 5;
+
 /// Prefix that a relative path of a domain stands behind.
 #[must_use]
 pub(crate) fn home(domid: DomId) -> Vec<u8> {
-    format!("/local/domain/{domid}").into_bytes()
+    home_with_room(domid, 0)
+}
+
+/// As [`home`], with room for so many bytes behind it.
+fn home_with_room(domid: DomId, room: usize) -> Vec<u8> {
+    let mut home = Vec::with_capacity(HOMES.len() + DOMID_DIGITS + room);
+    home.extend_from_slice(HOMES);
+    decimal::put(&mut home, domid.0.into());
+    home
 }
 
 /// A well-formed canonical path of a node.
@@ -54,7 +68,7 @@ impl<'a> Path<'a> {
             Some(b'@') | None => Err(XsError::Inval),
             Some(_) => {
                 check_names(raw)?;
-                let mut whole = home(caller);
+                let mut whole = home_with_room(caller, 1 + raw.len());
                 whole.push(b'/');
                 whole.extend_from_slice(raw);
                 Ok(Self(Cow::Owned(whole)))
@@ -120,9 +134,9 @@ pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
 /// Bytes of a path that its quota counts: those behind `/local/domain/<domid>/`, else all of it, so that a path does
 /// not become unreachable where its domain gets a longer id.
 pub(crate) fn counted_len(path: &[u8]) -> usize {
-    let Some(rest) = path.strip_prefix(b"/local/domain/") else { return path.len() };
+    let Some(rest) = path.strip_prefix(HOMES) else { return path.len() };
     match rest.iter().position(|byte| !byte.is_ascii_digit()) {
-        Some(digits @ 1..=5) if rest[digits] == b'/' => rest.len() - digits - 1,
+        Some(digits @ 1..=DOMID_DIGITS) if rest[digits] == b'/' => rest.len() - digits - 1,
         _ => path.len(),
     }
 }
