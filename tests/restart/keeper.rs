@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
+use xenstore_wire::Op;
 use xenstored_tests::scene::{Scene, write};
 use xenstored_tests::{process, wait};
 
@@ -80,6 +81,20 @@ fn a_keeper_that_gives_up_removes_the_socket_of_its_daemon_and_no_other(#[case] 
     });
     wait::until("the keeper gives up", || scene.keepers().is_empty());
     assert_eq!(fs::exists(&socket).unwrap(), other.is_some());
+}
+
+#[test]
+fn a_store_begins_afresh_though_a_keeper_holds_what_was_of_another() {
+    let mut scene = Scene::with_args(KEPT, &[3]);
+    scene.dom0().write("/data", b"before");
+    scene.kill();
+    scene.add_args(&["--no-recovery"]);
+    scene.start_again();
+    assert_eq!(scene.dom0().read("/data"), Err("ENOENT".into()));
+    // The ports that were bound are free, that of the kernel of domain 0 too.
+    scene.host.introduce(3).unwrap();
+    assert_eq!(scene.guest(3).request(Op::GetDomainPath, b"3\0"), Ok(b"/local/domain/3\0".to_vec()));
+    wait::until("the keeper of before is gone", || scene.keepers().len() == 1);
 }
 
 /// How often the kernel lists a socket of the run directory: once, and once more for each who is or waits to be let in.

@@ -16,6 +16,7 @@ mod sockets;
 mod stage;
 mod steps;
 mod take_over;
+mod take_over_steps;
 mod tracer;
 mod trial;
 mod update;

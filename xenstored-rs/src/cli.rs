@@ -138,7 +138,7 @@ pub enum Mode {
 }
 
 /// From whom a store is taken over, within one process: the other daemon executed this one in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TakeOver {
     /// `-U`: from the C daemon, or from another build of this one.
     C,

@@ -93,15 +93,17 @@ impl Guests {
     /// # Errors
     /// Whatever the library said; without Xen, that there is none.
     pub(crate) fn open(registry: &Registry, token: Token) -> Result<Self, HostError> {
-        Self::with_channels(registry, token, None, None)
+        Self::with_channels(registry, token, None, None, BTreeSet::new())
     }
 
-    /// As [`Guests::open`], with event channels of before, of which `virq` is the port of domains' states.
+    /// As [`Guests::open`], with event channels of before, of which `virq` is the port of domains' states, and the promised
+    /// ones are those of guests.
     fn with_channels(
         registry: &Registry,
         token: Token,
         kept: Option<EventChannels>,
         virq: Option<Port>,
+        promised: BTreeSet<Port>,
     ) -> Result<Self, HostError> {
         let channels_are_kept = kept.is_some();
         let channels = kept.map_or_else(|| EventChannels::open(AcrossExec::Close), Ok)?;
@@ -117,14 +119,11 @@ impl Guests {
             Some(port) => channels.unmask(port.port()).map(|()| port),
             None => channels.bind_virq(Virq::DOMAIN_STATE),
         };
-        let virq = match bound {
-            Ok(port) => Some(port),
-            Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "deaths of domains will not be noticed");
-                None
-            }
+        let (virq, failed) = match bound {
+            Ok(port) => (Some(port), None),
+            Err(error) => (None, Some(error)),
         };
-        Ok(Self {
+        let mut guests = Self {
             channels,
             channels_are_kept,
             may_have_strays: channels_are_kept,
@@ -142,7 +141,16 @@ impl Guests {
             looking: Vec::new(),
             to_signal: Vec::new(),
             signalled: Vec::new(),
-        })
+        };
+        guests.promised = promised;
+        // A daemon that died in its start may have bound it.
+        if failed.is_some() && guests.find_strays() {
+            guests.virq = guests.channels.bind_virq(Virq::DOMAIN_STATE).ok();
+        }
+        if let Some(error) = failed.filter(|_| guests.virq.is_none()) {
+            warn!(error = &error as &dyn std::error::Error, "deaths of domains will not be noticed");
+        }
+        Ok(guests)
     }
 
     /// Serves the ring of the domain that the daemon runs in: its kernel's.

@@ -39,5 +39,6 @@ mod trace_text;
 mod turn_times;
 #[cfg(fuzzing)]
 pub mod turns;
+mod unfinished;
 
 pub use run::run;

@@ -14,7 +14,7 @@ use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
 use crate::event_loop::{EventLoop, Identity};
 use crate::journal::{self, RecoveryError, Start, StartError};
-use crate::keeper::{self, Kept, Link, LinkError};
+use crate::keeper::{self, Kept, Key, Link, LinkError};
 use crate::keeping::Orders;
 use crate::listener::{self, SocketFile};
 use crate::logging::{self, LogOptions};
@@ -27,6 +27,7 @@ use crate::run_dir::RunDir;
 use crate::signals::Signals;
 use crate::take_over::{self, Taken};
 use crate::trace::Trace;
+use crate::unfinished;
 
 /// Exit status of a command line that cannot be followed.
 const USAGE: u8 = 2;
@@ -45,6 +46,8 @@ const BYTES_PER_DESCRIPTOR: u64 = 64 << 10;
 struct Stop {
     status: u8,
     message: String,
+    /// A keeper has what another daemon left, and this is tried again.
+    again: bool,
 }
 
 impl Stop {
@@ -55,14 +58,14 @@ impl Stop {
             message.push_str(&format!(": {cause}"));
             source = cause.source();
         }
-        Self { status: FAILED, message }
+        Self { status: FAILED, message, again: false }
     }
 }
 
 impl Stop {
     fn because(what: &str, error: &dyn std::error::Error) -> Self {
-        let Self { status, message } = Self::new(error);
-        Self { status, message: format!("{what}: {message}") }
+        let stop = Self::new(error);
+        Self { message: format!("{what}: {}", stop.message), ..stop }
     }
 }
 
@@ -90,8 +93,8 @@ pub fn run<I: IntoIterator<Item = OsString>>(arguments: I) -> ExitCode {
     oxenstored_conf::add_to(&mut options);
     match start(&options, &arguments) {
         Ok(code) => code,
-        Err(Stop { status, message }) => {
-            if let Some(from) = options.take_over {
+        Err(Stop { status, message, again }) => {
+            if let Some(from) = options.take_over.filter(|_| !again) {
                 error!(message, "the store cannot be taken over");
                 take_over::give_back(from, RunDir::locate(std::env::var_os, None).ok().as_ref(), &arguments);
             }
@@ -173,11 +176,11 @@ fn start(options: &Options, arguments: &[OsString]) -> Result<ExitCode, Stop> {
     };
     match prepare(options, arguments, &files) {
         Ok(prepared) => Ok(serve(options, prepared, readiness, &notifier)),
-        Err(Stop { status, message }) => {
-            if readiness.failed(status, &message) {
-                return Ok(ExitCode::from(status));
+        Err(stop) => {
+            if readiness.failed(stop.status, &stop.message) {
+                return Ok(ExitCode::from(stop.status));
             }
-            Err(Stop { status, message })
+            Err(stop)
         }
     }
 }
@@ -199,6 +202,8 @@ struct Prepared {
     link: Option<Link>,
     /// What another daemon needs to follow this one.
     identity: Identity,
+    /// It goes on in the place of another.
+    took_over: bool,
 }
 
 /// Everything that must work before anybody is served.
@@ -214,7 +219,7 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         }
     }
     let mut pid_file = PidFile::acquire(&files.pid_file).map_err(|error| match error {
-        running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, message: running.to_string() },
+        running @ PidFileError::AlreadyRunning { .. } => Stop { status: 0, ..Stop::new(&running) },
         error => Stop::new(&error),
     })?;
     // The process is a daemon's whatever comes of this.
@@ -232,16 +237,7 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         trace.set_file(files.resolve(file)?)?;
     }
     let signals = Signals::new().map_err(|error| Stop::because("signals cannot be taken", &error))?;
-    let taken = match options.take_over {
-        Some(from) => take_over::read(from, files, config(options))?,
-        None => None,
-    };
-    if let Some(taken) = taken {
-        let (events, socket) = put_in_place(options, files, taken, signals, trace)?;
-        let keeper = keeper_orders(options, arguments, files);
-        return Ok(Prepared { pid_file, socket, events, keeper, link: None, identity: identity(arguments, files) });
-    }
-    let (mut link, kept) = match fetched.map_or_else(|| keeper::fetch(&keeper_socket), Ok) {
+    let (mut link, mut kept) = match fetched.map_or_else(|| keeper::fetch(&keeper_socket), Ok) {
         Ok((link, kept)) => (Some(link), kept),
         Err(LinkError::Absent) => (None, Kept::default()),
         Err(error) => {
@@ -249,6 +245,31 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
             (None, Kept::default())
         }
     };
+    let again = |error| Stop { again: true, ..Stop::new(&error) };
+    if options.no_recovery && options.take_over.is_none() {
+        kept.unfinished = None;
+    }
+    let taken = match (kept.unfinished, options.take_over) {
+        (Some(from), _) => take_over::read_again(from, files, config(options), &mut kept).map_err(again)?,
+        (None, Some(from)) => take_over::read(from, files, config(options))?,
+        (None, None) => None,
+    };
+    let keeper = keeper_orders(options, arguments, files);
+    let identity = identity(arguments, files);
+    if let Some(taken) = taken {
+        if kept.unfinished.is_none()
+            && let Some(link) = link.take()
+        {
+            // It was of a daemon before the other one.
+            let _ = link.dismiss();
+        }
+        let (events, socket, link) = take_place(options, files, taken, (link, keeper.as_ref()), signals, trace)?;
+        return Ok(Prepared { pid_file, socket, events, keeper, link, identity, took_over: true });
+    }
+    if let (Some(link), Some(from)) = (&link, kept.unfinished) {
+        // It was done but for this.
+        let _ = link.let_go(Key::Unfinished(from));
+    }
     // A journal whose daemon is at work is not touched.
     if kept.listener.is_none() {
         listener::clear(&files.socket)?;
@@ -261,7 +282,11 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
     {
         let _ = link.dismiss();
     }
-    let kept_listener = kept.listener.filter(|_| past.is_some());
+    if past.is_none() {
+        // Event channels first of all: as long as they are open, no port that is bound on them can be bound anew.
+        kept = Kept::default();
+    }
+    let kept_listener = kept.listener;
     let cannot_start = |error: std::io::Error| Stop::because("the event loop cannot start", &error);
     let mut events = EventLoop::new(signals, journaled, Effects::new(trace, files.clone())).map_err(cannot_start)?;
     // Whoever sees the socket may take the kernel's ring for served, so it comes last; but where somebody else listens
@@ -285,9 +310,9 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
         None => listener::listen(&files.socket)?,
     };
     events.serve_sockets(listener).map_err(cannot_start)?;
-    let keeper = keeper_orders(options, arguments, files);
     info!(socket = %files.socket.display(), "listening");
-    Ok(Prepared { pid_file, socket, events, keeper, link, identity: identity(arguments, files) })
+    let took_over = options.take_over.is_some() || kept.unfinished.is_some();
+    Ok(Prepared { pid_file, socket, events, keeper, link, identity, took_over })
 }
 
 /// What another daemon needs to follow this one.
@@ -307,6 +332,37 @@ fn keeper_orders(options: &Options, arguments: &[OsString], files: &RunDir) -> O
         program: std::env::current_exe().unwrap_or_else(|_| "xenstored-rs".into()),
         arguments: arguments.to_vec(),
     })
+}
+
+/// Goes on with the store of another daemon, so that a death in the middle of it is followed by another attempt: `keeper` is
+/// the one that holds everything already, or how one is started. Where this fails, the other daemon can go on.
+fn take_place(
+    options: &Options,
+    files: &RunDir,
+    taken: Taken,
+    (held, orders): (Option<Link>, Option<&Orders>),
+    signals: Signals,
+    trace: Trace,
+) -> Result<(EventLoop, SocketFile, Option<Link>), Stop> {
+    let (from, again) = (taken.from, held.is_some());
+    let link = held.or_else(|| {
+        let held = unfinished::hold(&taken, orders?);
+        held.map_err(|error| warn!(%error, "a death before the end of the take-over loses the store")).ok()
+    });
+    match put_in_place(options, files, taken, signals, trace) {
+        Ok((events, socket)) => {
+            if let Some(link) = &link {
+                let _ = link.let_go(Key::Unfinished(from));
+            }
+            Ok((events, socket, link))
+        }
+        Err(stop) => {
+            if let Some(link) = link.filter(|_| !again) {
+                let _ = link.dismiss();
+            }
+            Err(Stop { again, ..stop })
+        }
+    }
 }
 
 /// Goes on with the store of another daemon, whose process this was.
@@ -330,13 +386,13 @@ fn put_in_place(
     };
     let (listener, socket) = listening?;
     events.serve_sockets(listener).map_err(cannot_start)?;
-    take_over::finish(&taken.state, taken.file());
+    take_over::finish(&taken);
     Ok((events, socket))
 }
 
 /// Reports readiness and serves until the end.
 fn serve(options: &Options, prepared: Prepared, readiness: Readiness, notifier: &Notifier) -> ExitCode {
-    let Prepared { pid_file, socket, mut events, keeper, link, identity } = prepared;
+    let Prepared { pid_file, socket, mut events, keeper, link, identity, took_over } = prepared;
     if options.no_fork && options.output_pid {
         print(&format!("{}\n", std::process::id()));
     }
@@ -350,12 +406,17 @@ fn serve(options: &Options, prepared: Prepared, readiness: Readiness, notifier: 
         return ExitCode::from(FAILED);
     }
     // Only now: the keeper outlives this process and must not hold a terminal that this one has left.
-    if let Some(orders) = keeper
-        && let Err(error) = events.keep_with(orders, link)
-    {
-        warn!(%error, "event channels are not kept");
+    match (keeper, link) {
+        (Some(orders), link) => {
+            if let Err(error) = events.keep_with(orders, link) {
+                warn!(%error, "event channels are not kept");
+            }
+        }
+        // Nothing is to be kept from now on.
+        (None, Some(link)) => drop(link.dismiss()),
+        (None, None) => {}
     }
-    events.set_identity(identity, options.take_over.is_some());
+    events.set_identity(identity, took_over);
     let ran = events.run();
     let kept = events.stopping();
     if let Err(error) = notifier.stopping() {

@@ -4,6 +4,7 @@
 //! file with what they know in the run directory, and their descriptors open. Nothing of that is touched until the store is
 //! whole here; where it cannot be read, the other daemon is executed again, with all as it left it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -19,6 +20,7 @@ use xenstore_core::{Config, Engine};
 
 use crate::cli::TakeOver;
 use crate::former;
+use crate::keeper::Kept;
 use crate::run_dir::RunDir;
 
 /// Most bytes of a file that is taken for a state: a store of a million nodes has a quarter of it.
@@ -39,7 +41,11 @@ pub(crate) struct Taken {
     pub(crate) event_channels: Option<OwnedFd>,
     /// Sockets of clients, in the order of the state's connections; none for rings, and for those that are gone.
     pub(crate) sockets: Vec<Option<OwnedFd>>,
+    /// Which daemon that was.
+    pub(crate) from: TakeOver,
     file: PathBuf,
+    /// Its descriptors were inherited, and their first copies are open still.
+    inherited: bool,
 }
 
 /// Why a store cannot be taken over. Nothing was changed.
@@ -106,7 +112,29 @@ pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Opt
     let sockets = state.connections.iter().map(|connection| socket(&connection.peer)).collect();
     let listener = inherit(state.listener, "listener");
     let event_channels = inherit(state.event_channels, "event channels");
-    Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, file }))
+    let inherited = true;
+    Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, from, file, inherited }))
+}
+
+/// As [`read`], for a process that inherited nothing: what the other daemon left was given to a keeper by one that died.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_again(
+    from: TakeOver,
+    files: &RunDir,
+    config: Config,
+    kept: &mut Kept,
+) -> Result<Option<Taken>, TakeOverError> {
+    let file = state_file(from, files);
+    let Some(state) = parse(from, &file)? else { return Ok(None) };
+    // The same state makes the same engine, so connections have the lives that they were kept by.
+    let Loaded { engine, connections } = load(&file, &state, config)?;
+    let mut clients: BTreeMap<u64, OwnedFd> = kept.clients.drain(..).collect();
+    let sockets = connections.iter().map(|&conn| clients.remove(&engine.life(conn)?)).collect();
+    let (listener, event_channels) = (kept.listener.take(), kept.event_channels.take());
+    let inherited = false;
+    Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, from, file, inherited }))
 }
 
 /// Sees whether a stream of the C daemon's form could be taken over.
@@ -145,7 +173,8 @@ fn load(file: &Path, state: &State, config: Config) -> Result<Loaded, TakeOverEr
 }
 
 /// Closes what the other daemon had open and removes its file: the store is here now.
-pub(crate) fn finish(state: &State, file: &Path) {
+pub(crate) fn finish(taken: &Taken) {
+    let Taken { state, file, .. } = taken;
     let mut descriptors: Vec<i32> = state.listener.into_iter().chain(state.event_channels).collect();
     descriptors.extend(state.connections.iter().filter_map(|connection| match connection.peer {
         Peer::Socket { fd } => Some(fd),
@@ -153,18 +182,11 @@ pub(crate) fn finish(state: &State, file: &Path) {
     }));
     descriptors.sort_unstable();
     descriptors.dedup();
-    descriptors.into_iter().filter(|fd| *fd > 2).for_each(close_inherited_one);
+    descriptors.into_iter().filter(|fd| taken.inherited && *fd > 2).for_each(close_inherited_one);
     if let Err(error) = fs::remove_file(file) {
         warn!(%error, file = %file.display(), "the state of the other daemon stays");
     }
     info!(connections = state.connections.len(), nodes = state.nodes.len(), "taken over");
-}
-
-impl Taken {
-    /// The file that told of it.
-    pub(crate) fn file(&self) -> &Path {
-        &self.file
-    }
 }
 
 /// Executes the daemon again that executed this program, with the arguments that it gave: all is as it left it. Returns

@@ -83,9 +83,9 @@ impl Guests {
     ) -> Result<Self, HostError> {
         let kept = channels.map(EventChannels::from_fd).transpose()?;
         let virq = kept.as_ref().and(state.ports.domain_state);
-        let mut guests = Self::with_channels(registry, token, kept, virq)?;
+        let promised = state.reached.values().map(|reach| reach.local).collect();
+        let mut guests = Self::with_channels(registry, token, kept, virq, promised)?;
         engine.host_ports(guests.ports());
-        guests.promised = state.reached.values().map(|reach| reach.local).collect();
         guests.let_go_of(&state.left);
         for (&domid, &reach) in &state.reached {
             let Some(conn) = engine.guest_connection(domid) else { continue };
@@ -118,13 +118,13 @@ impl Guests {
     ) -> Result<Self, HostError> {
         let kept = taken.event_channels.take().map(EventChannels::from_fd).transpose()?;
         let virq = kept.as_ref().and(taken.state.domain_state_port).map(Port);
-        let mut guests = Self::with_channels(registry, token, kept, virq)?;
-        engine.host_ports(guests.ports());
         let local_port = |saved: &SavedConnection| match saved.peer {
             Peer::Ring { local_port, .. } => Some(Port(local_port)),
             Peer::Socket { .. } => None,
         };
-        guests.promised = taken.state.connections.iter().filter_map(local_port).collect();
+        let promised = taken.state.connections.iter().filter_map(local_port).collect();
+        let mut guests = Self::with_channels(registry, token, kept, virq, promised)?;
+        engine.host_ports(guests.ports());
         let mut ends = Ends::default();
         for (saved, &conn) in taken.state.connections.iter().zip(&taken.connections) {
             let Peer::Ring { domid, local_port, remote_port, gfn, .. } = saved.peer else { continue };

@@ -38,7 +38,7 @@ impl Guests {
     /// Looks through all ports for those that are bound and nobody's, and lets them go; tells whether there were any. That
     /// takes a system call for each port that there can be, so it is done once, when something cannot be bound: this daemon
     /// itself loses none.
-    fn find_strays(&mut self) -> bool {
+    pub(super) fn find_strays(&mut self) -> bool {
         if !std::mem::take(&mut self.may_have_strays) {
             return false;
         }

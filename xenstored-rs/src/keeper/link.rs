@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair};
 
+use crate::cli::TakeOver;
+
 use super::message::{Key, Message, Received, receive, send};
 use super::process::{ARGUMENT, command_line, door};
 
@@ -37,6 +39,8 @@ pub(crate) struct Kept {
     pub(crate) event_channels: Option<OwnedFd>,
     /// Clients, each with its connection's number among all that ever were.
     pub(crate) clients: Vec<(u64, OwnedFd)>,
+    /// All that is of a take-over that is not done.
+    pub(crate) unfinished: Option<TakeOver>,
 }
 
 /// Why nothing could be had from a keeper.
@@ -63,6 +67,7 @@ pub(crate) fn fetch(socket: &Path) -> Result<(Link, Kept), LinkError> {
                 Key::Listener => kept.listener = Some(descriptor),
                 Key::EventChannels => kept.event_channels = Some(descriptor),
                 Key::Client(life) => kept.clients.push((life, descriptor)),
+                Key::Unfinished(from) => kept.unfinished = Some(from),
             },
             Received::Message(Message::All, _) => break,
             Received::Message(..) => {}

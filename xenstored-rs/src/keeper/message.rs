@@ -9,6 +9,8 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
+use crate::cli::TakeOver;
+
 /// Bytes of a message.
 const SIZE: usize = 16;
 
@@ -21,12 +23,16 @@ pub(crate) enum Key {
     EventChannels,
     /// A client, by its connection's number among all that ever were.
     Client(u64),
+    /// No descriptor that is of use, but a mark: what is held is of a take-over that is not done.
+    Unfinished(TakeOver),
 }
 
 /// Lives of connections begin at 1, so that small keys are free for what there is one of.
 const LISTENER: u64 = 0;
 /// Above every life that a connection can have.
 const EVENT_CHANNELS: u64 = u64::MAX;
+const UNFINISHED_C: u64 = u64::MAX - 1;
+const UNFINISHED_OXENSTORED: u64 = u64::MAX - 2;
 
 impl Key {
     fn number(self) -> u64 {
@@ -34,6 +40,8 @@ impl Key {
             Self::Listener => LISTENER,
             Self::EventChannels => EVENT_CHANNELS,
             Self::Client(life) => life,
+            Self::Unfinished(TakeOver::C) => UNFINISHED_C,
+            Self::Unfinished(TakeOver::Oxenstored) => UNFINISHED_OXENSTORED,
         }
     }
 
@@ -41,6 +49,8 @@ impl Key {
         match number {
             LISTENER => Self::Listener,
             EVENT_CHANNELS => Self::EventChannels,
+            UNFINISHED_C => Self::Unfinished(TakeOver::C),
+            UNFINISHED_OXENSTORED => Self::Unfinished(TakeOver::Oxenstored),
             life => Self::Client(life),
         }
     }
@@ -143,7 +153,10 @@ mod tests {
 
     #[test]
     fn messages_come_back() {
-        for key in [Key::Listener, Key::EventChannels, Key::Client(1), Key::Client(u64::MAX - 1)] {
+        let marks = [TakeOver::C, TakeOver::Oxenstored].map(Key::Unfinished);
+        for key in
+            [Key::Listener, Key::EventChannels, Key::Client(1), Key::Client(u64::MAX >> 1)].into_iter().chain(marks)
+        {
             for message in [Message::Keep(key), Message::Drop(key), Message::Held(key)] {
                 assert_eq!(Message::decode(message.encode()), Some(message));
             }
