@@ -72,8 +72,21 @@ struct Turn {
     touched: Vec<ConnId>,
     /// Guests among them whose rings were moved, with where they stand.
     moved: Vec<(ConnId, RingPosition)>,
+    /// What was put into rings since the last record, at most once into each.
+    puts: Vec<Put>,
     /// Something was left over of a turn before: its records belong together with those of this one.
     continues: bool,
+}
+
+/// All that waited for a guest, put into its ring. The page tells of it: a daemon that goes on from the last record finds
+/// those bytes waiting, and sees that they are in the ring. So it is recorded only where another record follows, before
+/// that one, and nothing more can be put into the ring before that.
+#[derive(Clone, Copy, Debug)]
+struct Put {
+    conn: ConnId,
+    count: u32,
+    /// Where the ring stood then.
+    at: RingPosition,
 }
 
 impl Deref for Journaled {
@@ -95,6 +108,7 @@ impl Journaled {
             executed: engine.executed(),
             touched: Vec::new(),
             moved: Vec::new(),
+            puts: Vec::new(),
             // Whatever comes before the first turn is kept.
             continues: true,
         };
@@ -136,12 +150,14 @@ impl Journaled {
 
     /// Begins a turn of the loop at this time.
     pub(crate) fn begin_turn(&mut self, now: Time) {
+        // What was put before the first turn has its own time.
+        self.record_puts();
         self.engine.set_now(now);
     }
 
     /// Ends a turn: what nobody would have to know is taken back.
     pub(crate) fn end_turn(&mut self) {
-        let turn = &mut self.turn;
+        let turn = &self.turn;
         let alterations = self.engine.alterations();
         let settled = |conn: &ConnId| self.engine.is_settled(*conn);
         let leaves_nothing = !turn.continues && turn.alterations == alterations && turn.touched.iter().all(settled);
@@ -151,11 +167,14 @@ impl Journaled {
             moved.all(|(conn, at)| self.log.set_position(conn.number(), at.to_word(), turn.mark).is_ok())
         };
         if !self.log.is_kept() || (leaves_nothing && noted()) {
-            self.log.rewind(turn.mark);
-            self.engine.set_executed(turn.executed);
+            self.turn.puts.clear();
+            self.log.rewind(self.turn.mark);
+            self.engine.set_executed(self.turn.executed);
         } else {
+            self.record_puts();
             self.engine.keep();
         }
+        let turn = &mut self.turn;
         turn.number += 1;
         turn.mark = self.log.mark();
         turn.alterations = self.engine.alterations();
@@ -180,6 +199,7 @@ impl Journaled {
     /// # Errors
     /// If the file cannot be made. The log of now goes on then.
     pub(crate) fn rotate(&mut self) -> Result<u64, xenstore_journal::Error> {
+        self.record_puts();
         let log = match (&self.directory, self.given_up.take()) {
             (Some(directory), _) => self.log.next(directory, WRITER)?,
             (None, Some(directory)) => match Log::first(&directory, WRITER) {
@@ -243,9 +263,26 @@ impl Journaled {
 
     /// Records a call that is about to be made.
     fn record(&mut self, conn: Option<ConnId>, record: &Record<'_>) {
+        self.record_puts();
         if let Some(conn) = conn {
             self.touch(conn);
         }
+        self.append(conn, record);
+    }
+
+    /// Records what was put into rings, where anything was.
+    fn record_puts(&mut self) {
+        if self.turn.puts.is_empty() {
+            return;
+        }
+        let mut puts = std::mem::take(&mut self.turn.puts);
+        for Put { conn, count, at } in puts.drain(..) {
+            self.append(Some(conn), &Record::Put(count, at));
+        }
+        self.turn.puts = puts;
+    }
+
+    fn append(&mut self, conn: Option<ConnId>, record: &Record<'_>) {
         if !self.log.is_kept() {
             return;
         }
@@ -313,6 +350,7 @@ impl Journaled {
     /// # Errors
     /// Whatever the kernel said, `WouldBlock` included.
     pub(crate) fn receive_from(&mut self, conn: ConnId, socket: BorrowedFd<'_>, now: Time) -> io::Result<usize> {
+        self.record_puts();
         self.touch(conn);
         let (number, time) = (conn.number(), nanoseconds(now));
         let received = loop {
@@ -332,6 +370,7 @@ impl Journaled {
     /// # Errors
     /// Whatever the kernel said; a socket that takes nothing now is none.
     pub(crate) fn send_to(&mut self, conn: ConnId, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        self.record_puts();
         self.touch(conn);
         let (number, time) = (conn.number(), nanoseconds(self.engine.now()));
         let waiting = self.engine.output(conn).len();
@@ -371,7 +410,13 @@ impl Journaled {
 
     /// As [`Engine::sent`], for a ring that stands at `at` now.
     pub(crate) fn put(&mut self, conn: ConnId, count: usize, at: RingPosition) {
-        self.record(Some(conn), &Record::Put(u32::try_from(count).unwrap_or(u32::MAX), at));
+        let (all, bytes) = (count == self.engine.output(conn).len(), u32::try_from(count).unwrap_or(u32::MAX));
+        if all {
+            self.touch(conn);
+            self.turn.puts.push(Put { conn, count: bytes, at });
+        } else {
+            self.record(Some(conn), &Record::Put(bytes, at));
+        }
         self.turn.moved.push((conn, at));
         self.engine.sent(conn, count);
     }
