@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use rstest::rstest;
 use xenstore_wire::Op;
 use xenstored_tests::scene::{Scene, ask, is_introduced, set_perms};
-use xenstored_tests::{Client, Event, Store, our_binary, process};
+use xenstored_tests::{Client, Event, Store, our_binary, process, tools};
 
 use crate::party::Party;
 use crate::player::Dice;
@@ -131,6 +131,61 @@ impl Stage {
         self.scene.host.introduce(GUEST).expect("the daemon takes it");
         assert_eq!(Party::ring(self.scene.ring_client(GUEST)).events(), []);
     }
+}
+
+/// The other way round, the last that this daemon does is to remove its journal.
+#[test]
+fn a_death_before_another_daemon_is_executed_loses_nothing() {
+    let stage = || {
+        let scene = Scene::with_args(&["--keep", "5"], &[GUEST]);
+        scene.dom0().write("/kept", b"value");
+        scene
+    };
+    let replace_and_kill = |scene: &Scene, most: u64| -> Result<u64, Errno> {
+        let mut toolstack = scene.dom0();
+        let program = format!("{}/xenstored", tools::XEN_BIN);
+        assert!(ask(&mut toolstack, Op::Control, &["live-update", "-f", &program]).is_ok());
+        let mut tracer = Tracer::attach(scene.pid())?;
+        toolstack.send(Op::Control.number(), 0, b"live-update\0-s\0").expect("there is room");
+        let mut steps = 0;
+        let is_ours = || {
+            let exe = fs::read_link(format!("/proc/{}/exe", scene.pid()));
+            exe.is_ok_and(|exe| exe != Path::new(&program))
+        };
+        while steps < most && is_ours() {
+            match tracer.next() {
+                Came::Stopped => steps += 1,
+                Came::Asleep => std::thread::yield_now(),
+                Came::Gone => panic!("it ended by itself:\n{}", scene.log()),
+            }
+        }
+        Ok(steps)
+    };
+    let scene = stage();
+    let steps = match replace_and_kill(&scene, u64::MAX) {
+        Ok(steps) => steps,
+        Err(error) => {
+            println!("NO STEPS: this process may not trace ({error}); nobody is killed");
+            return;
+        }
+    };
+    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok();
+    let kills = rounds.map_or(KILLS, |rounds| rounds.parse::<u64>().expect("a number") * steps);
+    let mut lost = Vec::new();
+    for number in 0..kills {
+        let most = 1 + number * steps / kills;
+        let mut scene = stage();
+        replace_and_kill(&scene, most).expect("what may be traced once may be traced again");
+        scene.kill_whoever_serves();
+        scene.start_again();
+        if scene.dom0().read("/kept") == Ok(b"value".to_vec()) {
+            assert_eq!(Party::ring(scene.ring_client(GUEST)).events(), []);
+        } else {
+            lost.push(most);
+        }
+    }
+    println!("{steps} steps, {kills} kills; the store was lost behind {lost:?}");
+    assert!(lost.iter().all(|&behind| behind + NEAR > steps), "{lost:?} of {steps}");
 }
 
 #[rstest]

@@ -93,11 +93,17 @@ fn state_file(from: TakeOver, files: &RunDir) -> PathBuf {
     })
 }
 
-/// Reads what another daemon left; `None` where it left nothing, and the journal tells everything.
+/// Reads what another daemon left; `None` where it left nothing, and the journal tells everything. `is_journaled` tells
+/// whether there is one.
 ///
 /// # Errors
 /// Where it cannot be read, or is wrong anywhere.
-pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Option<Taken>, TakeOverError> {
+pub(crate) fn read(
+    from: TakeOver,
+    files: &RunDir,
+    config: Config,
+    is_journaled: impl FnOnce() -> bool,
+) -> Result<Option<Taken>, TakeOverError> {
     let file = state_file(from, files);
     let Some(state) = parse(from, &file)? else { return Ok(None) };
     let Loaded { engine, connections } = load(&file, &state, config)?;
@@ -111,6 +117,12 @@ pub(crate) fn read(from: TakeOver, files: &RunDir, config: Config) -> Result<Opt
     };
     let sockets = state.connections.iter().map(|connection| socket(&connection.peer)).collect();
     let listener = inherit(state.listener, "listener");
+    // A daemon that died before it was replaced leaves such a file too, and nothing to inherit.
+    let is_listener = |socket: &OwnedFd| rustix::net::sockopt::socket_acceptconn(socket).unwrap_or(false);
+    if state.listener.is_some() && !listener.as_ref().is_some_and(is_listener) && is_journaled() {
+        warn!(file = %file.display(), "what another daemon once left is of no use: its sockets are not here, and there is a journal");
+        return Ok(None);
+    }
     let event_channels = inherit(state.event_channels, "event channels");
     let inherited = true;
     Ok(Some(Taken { engine, state, connections, listener, event_channels, sockets, from, file, inherited }))

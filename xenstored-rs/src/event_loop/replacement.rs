@@ -195,11 +195,13 @@ impl EventLoop {
         let stream = write_stream(&state, plan.version).map_err(io::Error::other)?;
         let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
         out.write_all(&stream)?;
+        self.inherit(FdFlags::empty())?;
         if let Some(keeping) = self.keeping.take() {
             keeping.dismiss();
         }
+        // Last, since a death from here on loses the store: what the other daemon makes of it is not in the journal.
         self.engine.abandon("another daemon goes on with the store");
-        self.inherit(FdFlags::empty())
+        Ok(())
     }
 
     /// Lets descriptors of clients and services be inherited, or not.

@@ -93,6 +93,15 @@ pub(crate) fn check(file: &Path, config: &Config) -> Result<(), StartError> {
     state.map_or(Ok(()), |state| Ok(settings::check(&state.started, config)?))
 }
 
+/// Whether a daemon of this boot has left a journal, be it good or not.
+pub(crate) fn is_there(options: &Options, files: &RunDir) -> bool {
+    let place = place(options, files);
+    !options.no_journal && place.exists() && {
+        let newest = Directory::open(&place).and_then(|directory| directory.newest());
+        newest.map_or(true, |found| found.plan.is_some())
+    }
+}
+
 /// Begins a journal with an engine that came from elsewhere; an old journal is of no use then.
 ///
 /// # Errors
