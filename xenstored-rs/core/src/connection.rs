@@ -8,6 +8,7 @@ use crate::{
     effect::{CloseReason, Question},
     id::{DomId, Time, TxId},
     output::{Cause, Output},
+    outstanding::Outstanding,
     permission::{Access, Permissions},
     pool::Pool,
     transaction::Transaction,
@@ -80,9 +81,8 @@ pub(crate) struct Connection {
     pub(crate) flushing: bool,
     /// Why it was given up: nothing of it is served any more.
     pub(crate) closing: Option<CloseReason>,
-    /// Requests of a guest that are not all delivered: their replies, and the events that they caused anywhere, each
-    /// with the number of messages that are missing.
-    pub(crate) outstanding: BTreeMap<u64, u32>,
+    /// Requests of a guest that are not all delivered.
+    pub(crate) outstanding: Outstanding,
     /// Number of the next request of a guest.
     pub(crate) next_request: u64,
     /// Until when a guest that spoiled the transactions of others waits.
@@ -116,7 +116,7 @@ impl Connection {
             deferred: false,
             flushing: false,
             closing: None,
-            outstanding: BTreeMap::new(),
+            outstanding: Outstanding::default(),
             next_request: 0,
             slowed_until: Time::default(),
             penalty: Duration::ZERO,

@@ -107,7 +107,7 @@ impl Engine {
         let connection =
             self.connections.get_mut(cause.conn.index()).filter(|connection| connection.life == cause.life);
         let Some(connection) = connection else { return };
-        *connection.outstanding.entry(cause.request).or_insert(0) += 1;
+        connection.outstanding.add(cause.request, 1);
         let outstanding = connection.outstanding.len() as u64;
         if let ConnectionKind::Domain(domid) = connection.kind {
             self.domains.note(domid, Quota::Outstanding, outstanding);
@@ -119,12 +119,7 @@ impl Engine {
         let connection =
             self.connections.get_mut(cause.conn.index()).filter(|connection| connection.life == cause.life);
         let Some(connection) = connection else { return };
-        if let Some(missing) = connection.outstanding.get_mut(&cause.request) {
-            *missing -= 1;
-            if *missing == 0 {
-                connection.outstanding.remove(&cause.request);
-            }
-        }
+        connection.outstanding.delivered(cause.request);
         self.settle(cause.conn);
     }
 

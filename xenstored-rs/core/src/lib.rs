@@ -23,6 +23,7 @@ mod lifecycle;
 pub mod migration;
 mod node;
 mod output;
+mod outstanding;
 mod path;
 mod permission;
 mod pool;

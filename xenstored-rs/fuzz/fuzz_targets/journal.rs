@@ -5,7 +5,7 @@ use std::{cell::RefCell, env, fs, ops::Range, path::Path, process};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use xenstore_journal::{Directory, Full, Log, LogFile, Mark, RECORDS_AT, dump};
+use xenstore_journal::{Directory, Full, Log, LogFile, Mark, RECORDS_AT, dump, record_checksum};
 
 /// What is done to a log.
 #[derive(Arbitrary, Debug)]
@@ -137,10 +137,11 @@ fn correct_checksums(file: &mut [u8], end: usize) {
     let mut at = RECORDS_AT;
     while at + 24 <= end {
         let len = u32::from_le_bytes(file[at + 4..at + 8].try_into().unwrap()) as usize;
-        let Some(behind) = at.checked_add(24 + len).filter(|behind| *behind <= end) else { break };
-        let checksum = crc32c::crc32c(&file[at + 4..behind]);
+        let behind = at.checked_add((24 + len).next_multiple_of(8)).filter(|behind| *behind <= end);
+        let Some(behind) = behind else { break };
+        let checksum = record_checksum(&file[at..behind]);
         file[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
-        at = behind.next_multiple_of(8);
+        at = behind;
     }
 }
 

@@ -6,7 +6,7 @@ use std::{env, fs, process};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use xenstore_journal::{LogFile, RECORDS_AT};
+use xenstore_journal::{LogFile, RECORDS_AT, record_checksum};
 use xenstored_rs::damage::{recover, sample_log};
 
 /// What is done to the records.
@@ -92,8 +92,8 @@ fn boundaries(log: &[u8]) -> Vec<usize> {
 fn correct_checksums(log: &mut [u8], boundaries: &[usize]) {
     for &at in &boundaries[..boundaries.len() - 1] {
         let len = u32::from_le_bytes(log[at + 4..at + 8].try_into().expect("four bytes")) as usize;
-        if let Some(covered) = log.get(at + 4..(at + 24).saturating_add(len)) {
-            let checksum = crc32c::crc32c(covered);
+        if let Some(record) = log.get(at..(at + 24).saturating_add(len.next_multiple_of(8))) {
+            let checksum = record_checksum(record);
             log[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
         }
     }

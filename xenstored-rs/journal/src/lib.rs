@@ -52,7 +52,7 @@ pub use log::{Full, Log, Mark, Span};
 pub use log_file::LogFile;
 pub use note::{Note, Settled};
 pub use positions::Position;
-pub use record::{Record, Records, sent_count};
+pub use record::{Record, Records, record_checksum, sent_count};
 pub use suspect::{Execution, Suspect};
 pub use tail::Tail;
 pub use transfer::{Received, TransferError};

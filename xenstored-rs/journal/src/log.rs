@@ -19,7 +19,7 @@ use crate::{
     log_file::Header,
     mapping::Mapping,
     note::{Note, Settled},
-    record::{CHECKSUM, HEADER, RecordHeader, Records},
+    record::{HEADER, RecordHeader, Records},
     tail::Tail,
 };
 
@@ -322,7 +322,8 @@ impl Log {
         // A log's capacity is far below this.
         let len_field = u32::try_from(len).unwrap_or(u32::MAX);
         self.map.write(at, &RecordHeader { len: len_field, kind, conn, time }.encode());
-        let checksum = self.map.checksum(at + CHECKSUM..start + len);
+        self.map.write(start + len, &[0; 8][..padded(len) - len]);
+        let checksum = self.map.record_checksum(at..start + padded(len));
         self.map.write(at, &checksum.to_le_bytes());
         self.map.advance(start + padded(len));
         Span { start, len }

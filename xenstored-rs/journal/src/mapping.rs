@@ -30,6 +30,7 @@ use crate::layout::{
     BUFFER_AT, Buffer, MESSAGE_AT, MSG_LEN_AT, Message, MessageHeader, NOTE_CALL_AT, PAGE, RECORDS_AT, RESERVED_AT,
     TABLE_AT, TAIL_AT, first_half,
 };
+use crate::record::record_checksum;
 
 /// A call that moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,12 +208,12 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
     }
 
-    /// The CRC-32C of bytes above the tail.
-    pub(crate) fn checksum(&self, range: Range<usize>) -> u32 {
+    /// The checksum of a record above the tail.
+    pub(crate) fn record_checksum(&self, range: Range<usize>) -> u32 {
         let start = self.writable(&range);
         // SAFETY: inside the mapping; nothing is written there while this call lasts.
         let bytes = unsafe { slice::from_raw_parts(start.cast_const(), range.end - range.start) };
-        crc32c::crc32c(bytes)
+        record_checksum(bytes)
     }
 
     /// The start of a range that may be written to.

@@ -2,13 +2,15 @@
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | CRC-32C of all that follows, up to the end of the payload |
+//! | 0 | 4 | CRC-32C, begun with the length, of all from offset 8 to the end |
 //! | 4 | 4 | length of the payload |
 //! | 8 | 2 | kind |
 //! | 10 | 2 | flags; none is known |
 //! | 12 | 4 | connection |
 //! | 16 | 8 | time, ns |
-//! | 24 | | payload, then zeroes or anything up to a multiple of 8 |
+//! | 24 | | payload, then zeroes up to a multiple of 8 |
+//!
+//! What the checksum is taken of begins and ends at a multiple of 8: by words that is far quicker than by bytes.
 
 use std::path::Path;
 
@@ -20,8 +22,8 @@ use crate::{
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 24;
-/// Bytes of the checksum, which comes first.
-pub(crate) const CHECKSUM: usize = 4;
+/// Where that begins which the checksum is taken of.
+const SUMMED_AT: usize = 8;
 
 /// One record, as it is in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,16 @@ impl Record<'_> {
 #[must_use]
 pub fn sent_count(payload: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// The checksum that belongs into the first four bytes of a record, of which `whole` has header, payload and padding.
+///
+/// # Panics
+/// If there is not as much as a header.
+#[must_use]
+pub fn record_checksum(whole: &[u8]) -> u32 {
+    let len = u32::from_le_bytes([whole[4], whole[5], whole[6], whole[7]]);
+    crc32c::crc32c_append(len, &whole[SUMMED_AT..])
 }
 
 /// The header without checksum.
@@ -100,8 +112,9 @@ impl<'a> Records<'a> {
             return Err(damaged("a record that is longer than what is sealed"));
         }
         let payload = &rest[..len];
-        let checksum = crc32c::crc32c(&whole[CHECKSUM..HEADER + len]);
-        if checksum != u32::from_le_bytes([header[0], header[1], header[2], header[3]]) {
+        if record_checksum(&whole[..HEADER + padded(len)])
+            != u32::from_le_bytes([header[0], header[1], header[2], header[3]])
+        {
             return Err(damaged("the checksum of a record is wrong"));
         }
         if header[10..12] != [0, 0] {

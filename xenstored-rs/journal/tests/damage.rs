@@ -17,7 +17,8 @@ use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 use tempfile::TempDir;
 use xenstore_journal::{
-    Directory, Error, Image, ImageWriter, Log, LogFile, Note, RECORDS_AT, Received, Suspect, dump, sent_count,
+    Directory, Error, Image, ImageWriter, Log, LogFile, Note, RECORDS_AT, Received, Suspect, dump, record_checksum,
+    sent_count,
 };
 
 /// A journal with a log in which everything is used, and an image.
@@ -209,10 +210,10 @@ fn correct_checksums(bytes: &mut [u8], tail: usize) {
     let mut at = RECORDS_AT;
     while at + 24 <= tail {
         let len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
-        let Some(end) = at.checked_add(24 + len).filter(|end| *end <= tail) else { break };
-        let checksum = crc32c::crc32c(&bytes[at + 4..end]);
+        let Some(end) = at.checked_add((24 + len).next_multiple_of(8)).filter(|end| *end <= tail) else { break };
+        let checksum = record_checksum(&bytes[at..end]);
         bytes[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
-        at = end.next_multiple_of(8);
+        at = end;
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use xenstore_journal::{LogFile, RECORDS_AT};
+use xenstore_journal::{LogFile, RECORDS_AT, record_checksum};
 
 use super::record::Record;
 use super::sample::{recover_bytes, sample};
@@ -108,8 +108,8 @@ fn changed_ones_are_recovered_from_or_refused() {
 fn correct_checksums(log: &mut [u8], boundaries: &[usize]) {
     for &at in &boundaries[..boundaries.len() - 1] {
         let len = u32::from_le_bytes(log[at + 4..at + 8].try_into().unwrap()) as usize;
-        if let Some(covered) = log.get(at + 4..at + 24 + len) {
-            let checksum = crc32c::crc32c(covered);
+        if let Some(record) = log.get(at..at + 24 + len.next_multiple_of(8)) {
+            let checksum = record_checksum(record);
             log[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
         }
     }

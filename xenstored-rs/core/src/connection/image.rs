@@ -1,8 +1,6 @@
 //! Connections in an image.
 
-use std::collections::BTreeMap;
-
-use super::{Asked, Connection, ConnectionKind};
+use super::{Asked, Connection, ConnectionKind, Outstanding};
 use crate::{
     image::{ImageError, Reader, Stored, Writer},
     output::Output,
@@ -87,7 +85,7 @@ impl Connection {
         output.save(out);
         out.record();
         out.count(outstanding.len());
-        for (request, missing) in outstanding {
+        for (request, missing) in outstanding.iter() {
             out.record();
             request.save(out);
             missing.save(out);
@@ -128,8 +126,8 @@ impl Connection {
     }
 }
 
-fn outstanding(input: &mut Reader<'_>) -> Result<BTreeMap<u64, u32>, ImageError> {
-    let mut outstanding = BTreeMap::new();
+fn outstanding(input: &mut Reader<'_>) -> Result<Outstanding, ImageError> {
+    let mut outstanding = Outstanding::default();
     let count: usize = input.get()?;
     for _ in 0..count {
         input.record()?;
@@ -137,7 +135,7 @@ fn outstanding(input: &mut Reader<'_>) -> Result<BTreeMap<u64, u32>, ImageError>
         if missing == 0 {
             return Err(input.wrong("a number of missing messages"));
         }
-        outstanding.insert(request, missing);
+        outstanding.add(request, missing);
     }
     Ok(outstanding)
 }
