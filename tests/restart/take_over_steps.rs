@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use rstest::rstest;
 use xenstore_wire::Op;
-use xenstored_tests::scene::{Scene, ask, is_introduced, set_perms};
-use xenstored_tests::{Client, Event, Store, our_binary, process, tools};
+use xenstored_tests::scene::{OK, Scene, ask, is_introduced, set_perms};
+use xenstored_tests::{Client, Event, Store, our_binary, process, tools, wait};
 
 use crate::party::Party;
 use crate::player::Dice;
@@ -186,6 +186,34 @@ fn a_death_before_another_daemon_is_executed_loses_nothing() {
     }
     println!("{steps} steps, {kills} kills; the store was lost behind {lost:?}");
     assert!(lost.iter().all(|&behind| behind + NEAR > steps), "{lost:?} of {steps}");
+}
+
+/// The keeper starts a daemon with the arguments of the one before, which may have taken over.
+#[test]
+fn what_was_left_for_another_is_no_store_where_there_is_a_journal() {
+    let mut stage = Stage::new(Store::C);
+    if let Err(error) = stage.take_over_and_kill(u64::MAX) {
+        println!("NO STEPS: this process may not trace ({error}); nobody is killed");
+        return;
+    }
+    let serves = |stage: &Stage| {
+        let mut client = Client::connect(&stage.scene.host.socket()).ok()?;
+        client.try_request(Op::Read, 0, b"/\0").ok()?;
+        stage.scene.daemons().first().copied()
+    };
+    let pid = wait::until_some("the keeper starts a daemon", || serves(&stage));
+    assert_eq!(stage.toolstack.reply().map(|reply| reply.payload), Ok(OK.to_vec()), "{}", stage.scene.log());
+    let words = ["live-update", "-f", &format!("{}/xenstored", tools::XEN_BIN)];
+    assert_eq!(ask(&mut stage.toolstack, Op::Control, &words), Ok(OK.to_vec()));
+    let mut tracer = Tracer::attach(pid).expect("what may be traced once may be traced again");
+    stage.ask_for_it();
+    while fs::metadata(&stage.state).is_ok_and(|file| file.len() == 0) || !stage.state.exists() {
+        assert_ne!(tracer.next(), Came::Gone, "{}", stage.scene.log());
+    }
+    drop(tracer);
+    wait::until("the keeper starts another", || serves(&stage).is_some_and(|other| other != pid));
+    assert!(stage.state.exists(), "it is left");
+    stage.goes_on();
 }
 
 #[rstest]

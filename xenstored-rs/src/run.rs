@@ -251,7 +251,10 @@ fn prepare(options: &Options, arguments: &[OsString], files: &RunDir) -> Result<
     }
     let taken = match (kept.unfinished, options.take_over) {
         (Some(from), _) => take_over::read_again(from, files, config(options), &mut kept).map_err(again)?,
-        (None, Some(from)) => take_over::read(from, files, config(options), || journal::is_there(options, files))?,
+        (None, Some(from)) => {
+            let is_journaled = || journal::is_there(options, files);
+            take_over::read(from, files, config(options), kept.listener.as_ref(), is_journaled)?
+        }
         (None, None) => None,
     };
     let keeper = keeper_orders(options, arguments, files);

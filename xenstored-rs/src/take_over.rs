@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,7 +94,7 @@ fn state_file(from: TakeOver, files: &RunDir) -> PathBuf {
 }
 
 /// Reads what another daemon left; `None` where it left nothing, and the journal tells everything. `is_journaled` tells
-/// whether there is one.
+/// whether there is one, and `own` is a listener that this process has from elsewhere.
 ///
 /// # Errors
 /// Where it cannot be read, or is wrong anywhere.
@@ -102,6 +102,7 @@ pub(crate) fn read(
     from: TakeOver,
     files: &RunDir,
     config: Config,
+    own: Option<&OwnedFd>,
     is_journaled: impl FnOnce() -> bool,
 ) -> Result<Option<Taken>, TakeOverError> {
     let file = state_file(from, files);
@@ -119,7 +120,9 @@ pub(crate) fn read(
     let listener = inherit(state.listener, "listener");
     // A daemon that died before it was replaced leaves such a file too, and nothing to inherit.
     let is_listener = |socket: &OwnedFd| rustix::net::sockopt::socket_acceptconn(socket).unwrap_or(false);
-    if state.listener.is_some() && !listener.as_ref().is_some_and(is_listener) && is_journaled() {
+    let is_own = own.is_some_and(|own| Some(own.as_raw_fd()) == state.listener);
+    let is_here = !is_own && listener.as_ref().is_some_and(is_listener);
+    if state.listener.is_some() && !is_here && is_journaled() {
         warn!(file = %file.display(), "what another daemon once left is of no use: its sockets are not here, and there is a journal");
         return Ok(None);
     }
