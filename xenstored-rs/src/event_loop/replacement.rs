@@ -199,8 +199,11 @@ impl EventLoop {
         if let Some(keeping) = self.keeping.take() {
             keeping.dismiss();
         }
-        // Last, since a death from here on loses the store: what the other daemon makes of it is not in the journal.
-        self.engine.abandon("another daemon goes on with the store");
+        // A death before the other daemon has the store leaves it in the journal.
+        if let Err(error) = self.engine.leave(file) {
+            warn!(%error, "a death before the other daemon goes on loses the store");
+            self.engine.abandon("another daemon goes on with the store");
+        }
         Ok(())
     }
 
@@ -214,6 +217,7 @@ impl EventLoop {
 
     /// Goes on after nothing came of it.
     fn take_back(&mut self, file: &Path) {
+        self.engine.stay();
         let _ = std::fs::remove_file(file);
         if let Err(error) = self.inherit(FdFlags::CLOEXEC) {
             warn!(%error, "descriptors may leak");

@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::path::PathBuf;
 
 use tracing::{error, warn};
@@ -13,6 +14,7 @@ use xenstore_core::{Config, ConnId, DomId, DomainEvent, Effect, Engine, Refused,
 use xenstore_journal::{Directory, Full, ImageWriter, Log, Mark, Received, TransferError};
 use xenstore_wire::XsError;
 
+use super::left;
 use super::record::{HostPorts, NOBODY, RECEIVED, Reach, Record, RingPosition, SENT};
 use super::settings;
 use super::start::clear;
@@ -320,6 +322,22 @@ impl Journaled {
         self.turn.mark = self.log.mark();
         // The first records of this turn stay in the log before.
         self.turn.continues = true;
+    }
+
+    /// Leaves the store to another daemon, for which it is written into `file`: from the moment on at which that is gone, the
+    /// journal is of no use. Nothing may be recorded until [`Journaled::stay`].
+    ///
+    /// # Errors
+    /// If that cannot be noted.
+    pub(crate) fn leave(&self, file: &Path) -> io::Result<()> {
+        self.directory.as_ref().map_or(Ok(()), |directory| left::note(directory, file))
+    }
+
+    /// Goes on after [`Journaled::leave`], since nobody else does.
+    pub(crate) fn stay(&self) {
+        if let Some(Err(error)) = self.directory.as_ref().map(left::forget) {
+            warn!(%error, "the journal may be taken for one that is of no use");
+        }
     }
 
     /// Gives the journal up: what it tells would be an old store by and by, so it goes.

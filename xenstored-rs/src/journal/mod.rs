@@ -4,6 +4,7 @@ mod compaction;
 #[cfg(test)]
 mod damage_tests;
 mod journaled;
+mod left;
 mod record;
 mod recovery;
 #[cfg(any(test, fuzzing))]

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tracing::warn;
+use tracing::{info, warn};
 use xenstore_core::{Config, DomainEvent, Engine};
 use xenstore_journal::{Directory, Image, Log, LogFile, Record as Written};
 
 use super::journaled::{Journaled, WRITER};
+use super::left;
 use super::record::Record;
 use super::recovery::{Recovered, RecoveryError, look_through, recover, restore};
 use super::settings::{self, Unchangeable};
@@ -60,7 +61,7 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
             return Ok(Start { journaled: Journaled::new(Engine::new(config.clone()), log, None, config), past: None });
         }
     };
-    if options.no_recovery {
+    if options.no_recovery || is_taken(&directory) {
         clear(&directory);
     } else if let Some(Recovered { engine, state, log }) = recover(&directory)? {
         settings::check(&state.started, &config)?;
@@ -149,12 +150,36 @@ fn place(options: &Options, files: &RunDir) -> PathBuf {
     options.state_dir.clone().unwrap_or_else(|| files.run_dir.join(DIRECTORY))
 }
 
+/// Whether another daemon has gone on with the store that the journal tells of. If it was to, and has not, nobody will any
+/// more.
+fn is_taken(directory: &Directory) -> bool {
+    match left::look(directory) {
+        left::Left::Nowhere => false,
+        left::Left::Taken => {
+            info!("another daemon went on with the store of the journal, which is of no use any more");
+            true
+        }
+        left::Left::In(file) => {
+            warn!("the daemon that was to go on with the store did not begin to");
+            let forgotten = left::forget(directory).and_then(|()| std::fs::remove_file(&file));
+            if let Err(error) = forgotten {
+                warn!(%error, file = %file.display(), "what was left for another daemon stays");
+            }
+            false
+        }
+    }
+}
+
 /// Removes what is of no use any more.
 pub(super) fn clear(directory: &Directory) {
     for removed in [directory.remove_before(u64::MAX), directory.remove_unfinished()] {
         if let Err(error) = removed {
             warn!(error = &error as &dyn std::error::Error, "an old journal stays");
         }
+    }
+    // After the journal: without it, it would be good again.
+    if let Err(error) = left::forget(directory) {
+        warn!(%error, "the note on an old journal stays");
     }
 }
 
