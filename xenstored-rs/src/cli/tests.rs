@@ -237,3 +237,16 @@ fn help_names_every_option_and_fits_a_terminal() {
         assert!(line.len() <= 80, "too wide: {line}");
     }
 }
+
+#[test]
+fn the_manual_page_has_every_option_of_the_help() {
+    let page = include_str!("../../../docs/xenstored-rs.8.md");
+    let options: Vec<&str> = crate::cli_help::help()
+        .split(|byte: char| !byte.is_ascii_lowercase() && byte != '-')
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(options.len() > 30 && options.contains(&"--check-state"), "{options:?}");
+    for option in options {
+        assert!(page.contains(&format!("**{option}**")), "{option} is not in the manual page");
+    }
+}
