@@ -6,6 +6,7 @@ mod domain_steps;
 mod fatal_request;
 mod guests;
 mod keeper;
+mod keeper_steps;
 mod kill_loop;
 mod party;
 mod player;
