@@ -713,6 +713,9 @@ impl EventLoop {
 
     /// Closes the connections of clients that send no more and have all their answers.
     fn end_clients(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
         let mut ended = std::mem::take(&mut self.ended);
         ended.retain(|&conn| {
             let waits = self.client(conn).is_some_and(|client| client.ended) && self.engine.is_busy(conn);

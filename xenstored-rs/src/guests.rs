@@ -484,8 +484,10 @@ impl Guests {
         if guest.ignored {
             return;
         }
-        let may_reconnect = engine.features(guest.domid) & feature::RECONNECTION != 0;
-        if may_reconnect && guest.ring.connection() == ConnectionState::ReconnectRequested && engine.reconnect(conn) {
+        if guest.ring.connection() == ConnectionState::ReconnectRequested
+            && engine.features(guest.domid) & feature::RECONNECTION != 0
+            && engine.reconnect(conn)
+        {
             guest.ring.reset();
             guest.ring.set_connected();
             self.signal(conn);

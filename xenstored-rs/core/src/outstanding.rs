@@ -70,6 +70,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
+
         #[test]
         fn it_counts_as_a_map_does(steps in prop::collection::vec((any::<bool>(), 1..6_u64), 0..40)) {
             let (mut outstanding, mut map) = (Outstanding::default(), BTreeMap::<u64, u32>::new());

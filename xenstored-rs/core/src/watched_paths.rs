@@ -187,7 +187,7 @@ impl<'a> At<'a> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -237,6 +237,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { ProptestConfig::default().cases }))]
+
         #[test]
         fn what_is_added_is_found_and_what_is_removed_leaves_nothing(
             steps in proptest::collection::vec((path(), any::<bool>()), 0..60),

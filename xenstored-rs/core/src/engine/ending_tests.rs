@@ -368,7 +368,7 @@ proptest! {
 
     #[test]
     fn a_walk_in_pieces_visits_what_a_whole_one_does(
-        paths in proptest::collection::vec(proptest::collection::vec(0u8..60, 1..4), 0..80),
+        paths in proptest::collection::vec(proptest::collection::vec(0u8..60, 1..4), 0..if cfg!(miri) { 20 } else { 80 }),
         cuts in proptest::collection::vec(1usize..9, 1..20),
     ) {
         let (mut world, socket) = world();
