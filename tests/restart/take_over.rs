@@ -1,13 +1,22 @@
 //! Another daemon executes ours in its own place, with all guests and clients.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::scene::{OK, Scene, ask, is_introduced, perms, set_perms, write};
-use crate::trial::program;
 use rstest::rstest;
 use xenstore_wire::Op;
 use xenstored_tests::{Client, Event, Setting, Store, our_binary, tools};
+
+/// An executable file of a scene.
+pub(crate) fn program(scene: &Scene, name: &str, content: &str) -> PathBuf {
+    let file = scene.host.dir().join(name);
+    fs::write(&file, content).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
+}
 
 /// Has the daemon of a scene executed another program in its place, as `xenstore-control live-update` asks for it.
 fn live_update(scene: &Scene, client: &mut Client, program: &str) {

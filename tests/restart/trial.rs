@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::scene::{Scene, ask, write};
+use crate::take_over::program;
 use xenstore_wire::Op;
 use xenstored_tests::{Client, our_binary, wait};
 
@@ -14,14 +14,6 @@ use xenstored_tests::{Client, our_binary, wait};
 pub(crate) fn say(client: &mut Client, words: &[&str]) -> String {
     let reply = ask(client, Op::Control, words).unwrap();
     String::from_utf8(reply).unwrap().trim_end_matches('\0').to_owned()
-}
-
-/// An executable file of a scene.
-pub(crate) fn program(scene: &Scene, name: &str, content: &str) -> PathBuf {
-    let file = scene.host.dir().join(name);
-    fs::write(&file, content).unwrap();
-    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    file
 }
 
 /// A program that has our help, and does so when it is to check a state.

@@ -8,7 +8,8 @@ use xenstore_wire::Op;
 use xenstored_tests::{Client, Event, our_binary};
 
 use crate::scene::{OK, Scene, ask, perms, set_perms, write};
-use crate::trial::{program, say};
+use crate::take_over::program;
+use crate::trial::say;
 
 /// How another daemon comes to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
