@@ -241,7 +241,7 @@ mod tests {
 
         #[test]
         fn what_is_added_is_found_and_what_is_removed_leaves_nothing(
-            steps in proptest::collection::vec((path(), any::<bool>()), 0..60),
+            steps in proptest::collection::vec((path(), any::<bool>()), 0..if cfg!(miri) { 15 } else { 60 }),
         ) {
             let (mut paths, mut model) = (WatchedPaths::default(), BTreeSet::<(Vec<u8>, u64)>::new());
             for (order, (path, add)) in (0u64..).zip(steps) {

@@ -152,6 +152,7 @@ fn a_new_shell_is_told_what_is_open() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn domains_go_on_ending_and_their_rings_are_let_go() {
     let (mut world, socket, guest) = full();
     let other = world.engine.introduce(DomId(8));
