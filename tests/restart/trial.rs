@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -23,6 +24,11 @@ fn candidate(scene: &Scene, check: &str) -> PathBuf {
         "candidate",
         &format!("#!/bin/sh\nif test \"$1\" = --help; then echo xenstored-rs; else {check}; fi\n"),
     )
+}
+
+/// Who may do what with a file.
+fn mode(file: &Path) -> u32 {
+    PermissionsExt::mode(&fs::metadata(file).unwrap().permissions()) & 0o7777
 }
 
 /// Our program over a file.
@@ -157,4 +163,28 @@ fn a_state_is_checked_to_the_last_byte() {
     let said = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.code() == Some(1) && said.contains("is damaged at byte"), "{checked:?}");
     assert_eq!(check(&run.join("nothing")).status.code(), Some(1));
+}
+
+#[test]
+fn what_is_checked_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    let said = |file: &Path| {
+        let checked = check(file);
+        assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+        String::from_utf8(checked.stderr).unwrap()
+    };
+    assert_eq!(said(&other), format!("xenstored-rs: {} has no journal of this boot\n", other.display()));
+    fs::write(other.join("log.1"), "junk").unwrap();
+    let log = format!("xenstored-rs: {} is not a log of a journal\n", other.join("log.1").display());
+    assert_eq!(said(&other), log);
+    assert_eq!(mode(&other), 0o755);
+    let large = dir.path().join("large");
+    fs::File::create(&large).unwrap().set_len(20 << 30).unwrap();
+    assert!(said(&large).contains("it is larger than any state"));
+    let missing = dir.path().join("missing");
+    assert!(said(&missing).contains("No such file"));
+    assert!(!missing.exists());
 }

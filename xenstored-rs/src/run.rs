@@ -13,7 +13,7 @@ use crate::cli_help;
 use crate::daemonise::{self, Readiness, Side, Verdict};
 use crate::effects::Effects;
 use crate::event_loop::{EventLoop, Identity};
-use crate::journal::{self, RecoveryError, Start, StartError};
+use crate::journal::{self, CheckError, RecoveryError, Start};
 use crate::keeper::{self, Kept, Key, Link, LinkError};
 use crate::keeping::Orders;
 use crate::listener::{self, SocketFile};
@@ -122,7 +122,9 @@ fn fail(status: u8, message: &str) -> ExitCode {
 fn check_state(options: &Options, file: &Path) -> ExitCode {
     let config = config(options);
     let checked = match journal::check(file, &config) {
-        Err(StartError::Recovery(RecoveryError::Journal(xenstore_journal::Error::NotAJournal { .. }))) => {
+        Err(CheckError::Recovery(RecoveryError::Journal(xenstore_journal::Error::NotAJournal { .. })))
+            if !file.is_dir() =>
+        {
             take_over::check(file, config).map_err(Stop::from)
         }
         checked => checked.map_err(Stop::from),

@@ -166,8 +166,9 @@ fn parse(from: TakeOver, file: &Path) -> Result<Option<State>, TakeOverError> {
     let unreadable = |source| TakeOverError::Io { file: file.into(), source };
     let bytes = match fs::symlink_metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(there) if !there.is_file() || there.len() > STATE_MAX => {
-            return Err(unreadable(io::ErrorKind::InvalidInput.into()));
+        Ok(there) if !there.is_file() => return Err(unreadable(io::Error::other("it is no plain file"))),
+        Ok(there) if there.len() > STATE_MAX => {
+            return Err(unreadable(io::Error::other("it is larger than any state")));
         }
         _ => fs::read(file).map_err(unreadable)?,
     };

@@ -67,7 +67,8 @@ impl Directory {
     /// Opens a directory, making it if it is missing (its parent must be there). Its mode becomes 0700.
     ///
     /// # Errors
-    /// If it is a symbolic link or no directory, is another user's, or cannot be made.
+    /// If it is a symbolic link or no directory, is another user's, is open to others and has other files than a journal's,
+    /// or cannot be made.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let boot = BootId::current().map_err(Error::io("learn of the boot for", path))?;
         Self::open_in_boot(path, boot)
@@ -85,17 +86,26 @@ impl Directory {
             _ => {}
         }
         // Through a descriptor, so that what is checked and what is changed are the same.
-        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let directory = opened.map_err(|error| match error.raw_os_error() {
-            Some(libc::ELOOP | libc::ENOTDIR) => Error::WrongType { path: path.into(), expected: "directory" },
-            _ => Error::io("open", path)(error),
-        })?;
-        let metadata = directory.metadata().map_err(Error::io("look at", path))?;
-        check_owner(path, metadata.uid())?;
-        if metadata.mode() & 0o7777 != 0o700 {
+        let (directory, mode) = open_own(path)?;
+        let found = Self { path: path.into(), boot, capacity: DEFAULT_CAPACITY };
+        if mode & 0o7777 != 0o700 {
+            // Whoever names `/etc` by mistake does not want it closed to everybody else.
+            let names = found.names()?;
+            if !names.is_empty() && !names.iter().any(|name| parse(name).is_some()) {
+                return Err(Error::Used { path: path.into(), mode: mode & 0o7777 });
+            }
             directory.set_permissions(Permissions::from_mode(0o700)).map_err(Error::io("set the mode of", path))?;
         }
+        Ok(found)
+    }
+
+    /// Opens a directory that is there, and changes nothing of it.
+    ///
+    /// # Errors
+    /// If it is a symbolic link or no directory, or is another user's.
+    pub fn open_as_it_is(path: &Path) -> Result<Self, Error> {
+        let boot = BootId::current().map_err(Error::io("learn of the boot for", path))?;
+        open_own(path)?;
         Ok(Self { path: path.into(), boot, capacity: DEFAULT_CAPACITY })
     }
 
@@ -318,6 +328,19 @@ pub(crate) fn open_plain(path: &Path, write: bool) -> Result<File, Error> {
     }
     check_owner(path, metadata.uid())?;
     Ok(file)
+}
+
+/// A directory of this user, open, and its mode.
+fn open_own(path: &Path) -> Result<(File, u32), Error> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let directory = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP | libc::ENOTDIR) => Error::WrongType { path: path.into(), expected: "directory" },
+        _ => Error::io("open", path)(error),
+    })?;
+    let metadata = directory.metadata().map_err(Error::io("look at", path))?;
+    check_owner(path, metadata.uid())?;
+    Ok((directory, metadata.mode()))
 }
 
 fn check_owner(path: &Path, owner: u32) -> Result<(), Error> {

@@ -36,6 +36,14 @@ pub enum Error {
         /// Its owner.
         owner: u32,
     },
+    /// A directory that others may look into has files in it that are no journal's.
+    #[error("{path} is not empty, and its mode is {mode:o}: a journal's own directory has mode 700", path = path.display())]
+    Used {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// It does not begin as a log or an image does.
     #[error("{path} is not a {expected} of a journal", path = path.display())]
     NotAJournal {

@@ -91,6 +91,19 @@ fn what_is_no_directory_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_directory_of_other_things_is_not_closed_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.path().join("passwd"), "root").unwrap();
+    assert!(matches!(Directory::open(dir.path()), Err(Error::Used { mode: 0o755, .. })));
+    assert_eq!(mode(dir.path()), 0o755);
+    // One that has been a journal's is one still, whatever else is in it.
+    fs::write(dir.path().join("log.1"), "").unwrap();
+    assert!(Directory::open(dir.path()).is_ok());
+    assert_eq!(mode(dir.path()), 0o700);
+}
+
+#[test]
 fn another_users_files_are_refused() {
     if geteuid().is_root() {
         let (_dir, directory) = directory();

@@ -18,5 +18,5 @@ pub(crate) use compaction::Compaction;
 pub(crate) use journaled::{Journaled, READ_SIZE};
 pub(crate) use record::{HostPorts, Reach, RingPosition};
 pub(crate) use recovery::RecoveryError;
-pub(crate) use start::{Start, StartError, check, dump, is_there, start, start_with};
+pub(crate) use start::{CheckError, Start, check, dump, is_there, start, start_with};
 pub(crate) use state::ShellState;

@@ -42,6 +42,23 @@ pub(crate) enum StartError {
     Memory(#[source] io::Error),
 }
 
+/// Why a state cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    /// It is damaged, or of a newer version.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// It belongs to a daemon that one with these options cannot stand in for.
+    #[error(transparent)]
+    Settings(#[from] Unchangeable),
+    /// There is none.
+    #[error("{} has no journal of this boot", place.display())]
+    Nothing {
+        /// A directory.
+        place: PathBuf,
+    },
+}
+
 /// Goes on where an earlier daemon of this boot ended, or begins afresh, with these settings.
 ///
 /// # Errors
@@ -84,14 +101,15 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
 /// change any more, so its daemon may be at work.
 ///
 /// # Errors
-/// As [`start`].
-pub(crate) fn check(file: &Path, config: &Config) -> Result<(), StartError> {
+/// As [`start`], and for a directory without a journal of this boot.
+pub(crate) fn check(file: &Path, config: &Config) -> Result<(), CheckError> {
     let state = if file.is_dir() {
-        look_through(&Directory::open(file).map_err(RecoveryError::from)?)?
+        let state = look_through(&Directory::open_as_it_is(file).map_err(RecoveryError::from)?)?;
+        state.ok_or_else(|| CheckError::Nothing { place: file.into() })?
     } else {
-        Some(restore(&Image::open_file(file).map_err(RecoveryError::from)?)?.1)
+        restore(&Image::open_file(file).map_err(RecoveryError::from)?)?.1
     };
-    state.map_or(Ok(()), |state| Ok(settings::check(&state.started, config)?))
+    Ok(settings::check(&state.started, config)?)
 }
 
 /// Whether a daemon of this boot has left a journal, be it good or not.
