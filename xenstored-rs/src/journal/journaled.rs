@@ -18,6 +18,7 @@ use super::left;
 use super::record::{HostPorts, NOBODY, RECEIVED, Reach, Record, RingPosition, SENT};
 use super::settings;
 use super::start::clear;
+use super::state::ShellState;
 use super::verdict;
 
 /// Bytes read from a client at a time.
@@ -238,6 +239,22 @@ impl Journaled {
     /// Where the image of a number is, where images are made.
     pub(crate) fn image(&self, number: u64) -> Option<PathBuf> {
         self.directory.as_ref().map(|directory| directory.image(number))
+    }
+
+    /// Makes the journal short while nobody is served. `state` is what the shell of the daemon before knew.
+    ///
+    /// # Errors
+    /// If a file cannot be made or written; it is tried again later then.
+    pub(crate) fn compact_now(&mut self, state: &ShellState) -> Result<(), Box<dyn std::error::Error>> {
+        let written = self.rotate().map_err(Into::into).and_then(|number| {
+            self.write_image(&state.encode_again(&self.engine, &self.started))?;
+            self.forget_before(number);
+            Ok(())
+        });
+        if written.is_err() {
+            self.compact_soon();
+        }
+        written
     }
 
     /// Removes logs and images that are of no use once the image of that number is whole.

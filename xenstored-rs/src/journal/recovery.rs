@@ -21,6 +21,8 @@ pub(crate) struct Recovered {
     pub(crate) state: ShellState,
     /// The last log, to go on with.
     pub(crate) log: Log,
+    /// How many logs there were to go through.
+    pub(crate) logs: usize,
 }
 
 /// Why a journal cannot be gone on with. Nothing was changed.
@@ -152,7 +154,7 @@ fn follow(directory: &Directory, plan: &Plan) -> Result<Recovered, RecoveryError
     verdict::note_nothing(&mut engine);
     engine.resume();
     info!(records = replayed, connections = engine.connection_count(), "the store is as it was");
-    Ok(Recovered { engine, state, log })
+    Ok(Recovered { engine, state, log, logs: plan.logs.len() })
 }
 
 /// What one log tells of that begins a history.

@@ -16,6 +16,9 @@ use super::state::ShellState;
 use crate::cli::Options;
 use crate::run_dir::RunDir;
 
+/// Logs to go through at a start after which the journal is made short before anybody is served.
+const LOGS_MOST: usize = 4;
+
 /// Name of the journal's directory in the run directory.
 const DIRECTORY: &str = "journal";
 
@@ -80,15 +83,22 @@ pub(crate) fn start(options: &Options, files: &RunDir, config: Config) -> Result
     };
     if options.no_recovery || is_taken(&directory) {
         clear(&directory);
-    } else if let Some(Recovered { engine, state, log }) = recover(&directory)? {
+    } else if let Some(Recovered { engine, state, log, logs }) = recover(&directory)? {
         settings::check(&state.started, &config)?;
         if let Err(error) = directory.remove_unfinished() {
             warn!(error = &error as &dyn std::error::Error, "half-written files of the journal stay");
         }
+        // A request that is suspected of a death stays in the log that has counted it.
+        let at_once = logs > LOGS_MOST && log.suspect().is_none();
         let mut journaled = Journaled::new(engine, log, Some(directory), config);
         journaled.follow(&state.started);
-        // Should this daemon die too, the next need not go through all of that again.
-        journaled.compact_soon();
+        // Should this daemon die too, the next need not go through all of that again. Where daemons died before they came to
+        // that, it is done before anybody is served: else the journal would become longer with each death.
+        if at_once && let Err(error) = journaled.compact_now(&state) {
+            warn!(error = &*error, "the journal cannot be made short now");
+        } else if !at_once {
+            journaled.compact_soon();
+        }
         return Ok(Start { journaled, past: Some(state) });
     } else {
         clear(&directory);
@@ -251,5 +261,53 @@ fn describe(written: &Written<'_>) -> String {
         Some(Record::Started(settings)) => format!("a daemon started: {}", text(settings)),
         Some(Record::Rebound(reach, _)) => format!("domain {} is reached by port {}", reach.domid, reach.local),
         Some(Record::Host(ports)) => format!("the daemon's own ports: {ports:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use xen_ffi::Port;
+    use xenstore_core::DomId;
+
+    use super::*;
+    use crate::cli::{self, Command};
+    use crate::journal::record::{Reach, RingPosition};
+
+    /// What is in the journal's directory.
+    fn names(files: &RunDir) -> Vec<String> {
+        let entries = fs::read_dir(files.run_dir.join(DIRECTORY)).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn daemons_that_die_before_they_make_the_journal_short_do_not_make_it_longer_and_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().to_owned();
+        let files =
+            RunDir { socket: run_dir.join("socket"), pid_file: run_dir.join("pid"), lib_dir: run_dir.clone(), run_dir };
+        let Ok(Command::Run(options)) = cli::parse([] as [&str; 0]) else { panic!("nothing is a command line") };
+        let config = Config::default();
+        let mut first = start(&options, &files, config.clone()).unwrap().journaled;
+        let reach = |local| Reach { domid: DomId(7), remote: Port(5), local: Port(local), gfn: 77, life: None };
+        let at = |requests| RingPosition { requests, replies: 3 };
+        let guest = first.introduce(reach(4), at(0));
+        first.end_turn();
+        drop(first);
+        for round in 1..=30 {
+            let Start { mut journaled, past } = start(&options, &files, config.clone()).unwrap();
+            let past = past.unwrap();
+            // What the one before had noted last is known.
+            let before = if round == 1 { (reach(4), at(0)) } else { (reach(round - 1), at(round - 1)) };
+            assert_eq!((past.reached[&DomId(7)], past.positions[&guest]), before, "round {round}");
+            assert!(names(&files).len() <= LOGS_MOST + 2, "{:?}", names(&files));
+            journaled.rebound(guest, reach(round), at(round));
+            // The copy that would write it down dies with the daemon.
+            journaled.rotate().unwrap();
+            journaled.end_turn();
+        }
     }
 }

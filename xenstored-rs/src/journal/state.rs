@@ -45,6 +45,15 @@ impl ShellState {
         out
     }
 
+    /// As [`ShellState::encode`], of this state beside that engine, for a daemon with these settings.
+    pub(crate) fn encode_again(&self, engine: &Engine, started: &Config) -> Vec<u8> {
+        let guests = self.reached.values().filter_map(|reach| {
+            let conn = engine.guest_connection(reach.domid)?;
+            Some((conn, *reach, self.positions.get(&conn).copied().unwrap_or_default()))
+        });
+        Self::encode(started, self.ports, guests)
+    }
+
     /// The state that [`ShellState::encode`] wrote; `None` where it is none.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (len, bytes) = bytes.split_first_chunk()?;
