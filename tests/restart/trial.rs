@@ -45,6 +45,10 @@ fn one_that_cannot_go_on_changes_nothing() {
     assert_eq!(say(&mut dom0, &["live-update", "-f", broken.to_str().unwrap()]), "OK");
     assert_eq!(say(&mut dom0, &["live-update", "-s"]), "The new binary cannot go on: it is too new");
     assert_eq!(say(&mut dom0, &["live-update", "-s"]), "Not in live-update session.");
+    let ending = program(&scene, "ending", "#!/bin/sh\nexit 1\n");
+    assert_eq!(say(&mut dom0, &["live-update", "-f", ending.to_str().unwrap()]), "OK");
+    let refused = "The new binary cannot go on: its --help fails";
+    assert_eq!(say(&mut dom0, &["live-update", "-s"]), refused);
     let junk = program(&scene, "junk", "neither");
     assert_eq!(say(&mut dom0, &["live-update", "-f", junk.to_str().unwrap()]), "OK");
     assert_eq!(say(&mut dom0, &["live-update", "-s"]), "Error activating new binary.");

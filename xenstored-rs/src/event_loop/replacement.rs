@@ -136,7 +136,7 @@ impl EventLoop {
     }
 
     /// Nothing was executed.
-    fn not_replaced(&mut self) -> String {
+    pub(super) fn not_replaced(&mut self) -> String {
         self.update.end();
         "Error activating new binary.".to_owned()
     }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tracing::error;
 use xenstore_core::ConnId;
 
 use super::{EventLoop, UPDATE};
@@ -85,8 +86,10 @@ impl EventLoop {
                 self.trial = Some(Update { conn, life, plan, stage: Stage::Asked(candidate), abandoned: false });
                 None
             }
-            // Nor can it be executed then.
-            Err(_) => Some(self.become_another(conn, &plan)),
+            Err(error) => {
+                error!(%error, "the new binary cannot be executed");
+                Some(self.not_replaced())
+            }
         }
     }
 
@@ -108,10 +111,14 @@ impl EventLoop {
                 self.trial = Some(Update { conn, life, plan, stage: Stage::Shortening, abandoned: false });
                 return;
             }
-            (true, _) => self.wait_for_transactions(&plan).unwrap_or_else(|| self.become_another(conn, &plan)),
+            (true, Trial::Ended { good: true, .. }) => {
+                self.wait_for_transactions(&plan).unwrap_or_else(|| self.become_another(conn, &plan))
+            }
+            // C xenstored prints its help. Whatever else there is, oxenstored too, reads no stream and would be the end of the store.
+            (true, Trial::Ended { good: false, .. }) => self.give_update_up("its --help fails"),
             (false, Trial::Ended { good: true, .. }) => self.become_ours(&plan),
             (false, Trial::Ended { words, .. }) => self.give_update_up(words.trim_end()),
-            (false, Trial::Endless) => self.give_update_up("it does not end"),
+            (_, Trial::Endless) => self.give_update_up("it does not end"),
         };
         self.answer_update(conn, said);
     }
