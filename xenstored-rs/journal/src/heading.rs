@@ -172,8 +172,16 @@ impl FileHeading {
             return Err(not_a_journal());
         }
         let found_boot = BootId(field(bytes, 8));
-        if boot.is_some_and(|boot| boot != found_boot) {
-            return Err(Error::OtherBoot { path: path.into() });
+        if let Some(boot) = boot.filter(|boot| *boot != found_boot) {
+            // All else being right, it is the boot id that is not.
+            let mut as_of_this_boot = *bytes;
+            as_of_this_boot[8..24].copy_from_slice(&boot.0);
+            let summed = crc32c::crc32c(&as_of_this_boot[..CHECKSUM_AT]);
+            return Err(if summed == u32::from_le_bytes(field(bytes, CHECKSUM_AT)) {
+                Error::damaged(path, 8, "the boot id is wrong")
+            } else {
+                Error::OtherBoot { path: path.into() }
+            });
         }
         let text_len = u32::from_le_bytes(field(bytes, 60)) as usize;
         let text = core::str::from_utf8(&bytes[TEXT_AT..TEXT_AT + text_len.min(TEXT_MAX)]);

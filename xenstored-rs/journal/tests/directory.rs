@@ -91,6 +91,21 @@ fn what_is_no_directory_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_damaged_boot_id_is_not_taken_for_that_of_another_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Directory::open(&dir.path().join("journal")).unwrap();
+    let log = Log::first(&directory, "test").unwrap().path().to_owned();
+    let whole = fs::read(&log).unwrap();
+    for at in 8..24 {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&log, bytes).unwrap();
+        let error = directory.newest().unwrap_err();
+        assert_eq!(error.to_string(), format!("{} is damaged at byte 8: the boot id is wrong", log.display()));
+    }
+}
+
+#[test]
 fn a_directory_of_other_things_is_not_closed_to_others() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
