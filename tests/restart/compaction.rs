@@ -1,13 +1,11 @@
 //! The copy of the daemon that writes the store down is killed at each of its steps, or the daemon then, or both.
 
-use std::hash::{BuildHasher, RandomState};
-
 use nix::errno::Errno;
 use rstest::rstest;
 
 use crate::domain_steps::{Domain, Fate};
 use crate::player::Dice;
-use crate::stage::{Act, Cut, Keep, Stage, come_out};
+use crate::stage::{Act, Cut, Keep, Stage, come_out, rounds};
 use crate::steps::{Commit, Write};
 use crate::tracer::{Came, Tracer};
 
@@ -47,9 +45,7 @@ fn go_on(copy: &mut Tracer, most: u64) -> u64 {
 #[case::of_the_daemon(Victim::Daemon, Commit::new())]
 #[case::of_both(Victim::Both, Domain(Fate::Introduced))]
 fn a_death_while_the_store_is_written_down(#[case] victim: Victim, #[case] mut act: impl Act) {
-    let seed = RandomState::new().hash_one(0) | 1;
-    println!("randomness starts at {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::thrown();
     let mut stage = Stage::new(Keep::All);
     act.set_up(&mut stage);
     stage.begin_again();
@@ -68,8 +64,7 @@ fn a_death_while_the_store_is_written_down(#[case] victim: Victim, #[case] mut a
     let steps = go_on(&mut copy, u64::MAX);
     drop((daemon, copy));
     come_out(&mut act, &mut stage, played.cues, whole);
-    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok();
-    let kills = rounds.map_or(KILLS, |rounds| rounds.parse::<u64>().expect("a number") * steps);
+    let kills = rounds().map_or(KILLS, |rounds| rounds * steps);
     println!("{steps} steps of the copy, {kills} kills");
     let first = dice.below(steps);
     for number in 0..kills {

@@ -1,6 +1,7 @@
 //! A guest or a socket client that knows what the store must answer, whatever happens to the daemon meanwhile.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -45,6 +46,14 @@ impl Progress {
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
+    /// Numbers that begin anywhere; where is printed, so that they can be had again.
+    #[expect(clippy::print_stdout, reason = "a failure is followed up with it")]
+    pub(crate) fn thrown() -> Self {
+        let seed = RandomState::new().hash_one(0) | 1;
+        println!("randomness starts at {seed}");
+        Self(seed)
+    }
+
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

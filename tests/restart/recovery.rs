@@ -3,13 +3,12 @@
 //!
 //! A start here goes on until the journal is made short, so that the steps of that are among its steps.
 
-use std::hash::{BuildHasher, RandomState};
 use std::thread;
 use std::time::Duration;
 
 use crate::domain_steps::{Domain, Fate};
 use crate::player::Dice;
-use crate::stage::{Act, Cut, Keep, Stage, come_out};
+use crate::stage::{Act, Cut, Keep, Stage, come_out, rounds};
 use crate::steps::{Commit, Write};
 use crate::tracer::Tracer;
 use nix::errno::Errno;
@@ -39,9 +38,7 @@ fn start_and_kill(stage: &mut Stage, most: u64) -> Result<u64, Errno> {
 #[case::a_release(Domain(Fate::Released), Keep::All)]
 #[case::a_domain_that_goes(Domain(Fate::Gone), Keep::All)]
 fn a_daemon_that_dies_in_its_start_is_followed(#[case] mut act: impl Act, #[case] keep: Keep) {
-    let seed = RandomState::new().hash_one(0) | 1;
-    println!("randomness starts at {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::thrown();
     let mut stage = Stage::new(keep);
     act.set_up(&mut stage);
     stage.begin_again();
@@ -57,10 +54,7 @@ fn a_daemon_that_dies_in_its_start_is_followed(#[case] mut act: impl Act, #[case
         }
     };
     come_out(&mut act, &mut stage, played.cues, whole);
-    let sequences = std::env::var("XENSTORED_TEST_STEP_ROUNDS").map_or(SEQUENCES, |rounds| {
-        let rounds: u64 = rounds.parse().expect("a number");
-        rounds * steps
-    });
+    let sequences = rounds().map_or(SEQUENCES, |rounds| rounds * steps);
     println!("{steps} steps of a start, {sequences} sequences");
     let first = dice.below(steps);
     for number in 0..sequences {

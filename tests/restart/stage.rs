@@ -5,7 +5,6 @@
 #![expect(clippy::print_stdout, reason = "a failure is followed up by what was played until then")]
 
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -295,11 +294,14 @@ impl Stage {
     }
 }
 
+/// How often each step is to be met, where somebody says.
+pub(crate) fn rounds() -> Option<u64> {
+    std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok().map(|rounds| rounds.parse().expect("a number of rounds"))
+}
+
 /// Plays an act again and again, and kills the daemon each time at another of its steps.
 pub(crate) fn at_each_step(mut act: impl Act, keep: Keep) {
-    let seed = RandomState::new().hash_one(0) | 1;
-    println!("randomness starts at {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::thrown();
     let mut stage = Stage::new(keep);
     act.set_up(&mut stage);
     stage.begin_again();
@@ -314,7 +316,7 @@ pub(crate) fn at_each_step(mut act: impl Act, keep: Keep) {
         }
     };
     come_out(&mut act, &mut stage, cues, whole);
-    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").map_or(ROUNDS, |text| text.parse().expect("a number"));
+    let rounds = rounds().unwrap_or(ROUNDS);
     println!("{steps} steps, {rounds} times; stores are steps: {}", stage.stores_are_steps);
     for (round, steps) in (0..rounds).flat_map(|round| (1..=steps).map(move |steps| (round, steps))) {
         let beyond = BEYOND[usize::from(!stage.stores_are_steps)];

@@ -1,7 +1,6 @@
 //! A daemon that is killed at each step of a take-over from another daemon, the steps of its own start included.
 
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -12,6 +11,7 @@ use xenstored_tests::{Client, Event, Store, our_binary, process, tools, wait};
 
 use crate::party::Party;
 use crate::player::Dice;
+use crate::stage::rounds;
 use crate::tracer::{Came, Tracer};
 
 /// Kills where nobody says how many.
@@ -172,8 +172,7 @@ fn a_death_before_another_daemon_has_the_store_loses_nothing() {
     scene.kill_whoever_serves();
     scene.start_again();
     assert_eq!(scene.dom0().read("/kept"), Err("ENOENT".into()));
-    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok();
-    let kills = rounds.map_or(KILLS, |rounds| rounds.parse::<u64>().expect("a number") * steps);
+    let kills = rounds().map_or(KILLS, |rounds| rounds * steps);
     println!("{steps} steps, {kills} kills");
     for number in 0..kills {
         let most = 1 + number * steps / kills;
@@ -228,9 +227,7 @@ fn what_was_left_for_another_is_no_store_where_there_is_a_journal() {
 #[case::from_c(Store::C)]
 #[case::from_oxenstored(Store::Ocaml)]
 fn a_death_in_a_take_over_is_followed_by_another_attempt(#[case] store: Store) {
-    let seed = RandomState::new().hash_one(0) | 1;
-    println!("randomness starts at {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::thrown();
     let mut stage = Stage::new(store);
     let whole = match stage.take_over_and_kill(u64::MAX) {
         Ok(made) => made,
@@ -242,11 +239,11 @@ fn a_death_in_a_take_over_is_followed_by_another_attempt(#[case] store: Store) {
     assert!(whole.is_done, "{whole:?}");
     stage.start_again();
     stage.goes_on();
-    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok();
+    let rounds = rounds();
     // Most of the steps that it makes alone are the loader's.
     let (begin, kills) = match rounds {
         None => (whole.alone.saturating_sub(NEAR), KILLS),
-        Some(rounds) => (0, rounds.parse::<u64>().expect("a number") * whole.steps),
+        Some(rounds) => (0, rounds * whole.steps),
     };
     let steps = whole.steps - begin;
     println!("{whole:?}, {kills} kills");

@@ -1,7 +1,6 @@
 //! A daemon that is killed at each step of a live update, those of the new program included, until that has answered.
 
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use xenstored_tests::our_binary;
 
 use crate::party::Party;
 use crate::player::Dice;
-use crate::stage::{Act, Cut, Keep, Stage, come_out};
+use crate::stage::{Act, Cut, Keep, Stage, come_out, rounds};
 use crate::steps::{Commit, Write};
 use crate::tracer::Tracer;
 
@@ -52,9 +51,7 @@ fn come_out_of_it(stage: &mut Stage, updater: &mut Party, act: &mut impl Act, cu
 #[case::with_a_write(Write::through_a_ring())]
 #[case::with_the_end_of_a_transaction(Commit::new())]
 fn a_death_in_a_live_update_loses_nothing(#[case] mut act: impl Act) {
-    let seed = RandomState::new().hash_one(0) | 1;
-    println!("randomness starts at {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::thrown();
     let mut stage = Stage::new(Keep::All);
     let program = stage.scene.host.dir().join("another-build");
     fs::copy(our_binary(), &program).expect("there is room");
@@ -81,8 +78,7 @@ fn a_death_in_a_live_update_loses_nothing(#[case] mut act: impl Act) {
         }
     };
     come_out_of_it(&mut stage, &mut updater, &mut act, whole);
-    let rounds = std::env::var("XENSTORED_TEST_STEP_ROUNDS").ok();
-    let kills = rounds.map_or(KILLS, |rounds| rounds.parse::<u64>().expect("a number") * steps);
+    let kills = rounds().map_or(KILLS, |rounds| rounds * steps);
     println!("{steps} steps, {kills} kills");
     let first = dice.below(steps);
     for number in 0..kills {
